@@ -1,0 +1,188 @@
+//! One chain at work: continuous batching over a paged KV store, several micro-batches in flight.
+//!
+//! A sequence enters with [`Line::start`], which reserves blocks for all the tokens it can ever have, and takes part in
+//! micro-batches that [`Line::plan`] makes ([`batch`] says how) until [`Line::settle`] finds that it has ended. It is in at
+//! most one micro-batch at a time. Its blocks are released when it leaves, and it leaves only when no micro-batch that
+//! uses them is in flight: one that is cancelled meanwhile stays as a *remnant* until then.
+
+pub(crate) mod batch;
+
+pub(crate) mod kv;
+
+pub(crate) mod pipeline;
+
+pub(crate) mod sequence;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::slice::ChunksExact;
+
+use crate::config::{ChainConfig, Prefill};
+use crate::ids::{Micros, RequestId};
+use crate::line::kv::BlockPool;
+use crate::line::pipeline::{Part, Pipeline};
+use crate::line::sequence::{Phase, Sequence};
+use crate::output::{Finish, Outbox};
+use crate::sample::Scratch;
+use crate::yard::queue::Job;
+
+/// Place of a sequence in its line, for as long as it is there.
+pub(crate) type Slot = u32;
+
+/// What a line keeps of one chain.
+pub(crate) struct Line {
+    kv: BlockPool,
+    slots: Vec<Option<Sequence>>,
+    free: Vec<Slot>,
+    /// Sequences with prompt left to run and not in flight, in order of dispatch.
+    prefill: BTreeMap<u64, Slot>,
+    /// Sequences that wait to decode; those that have waited longest come first.
+    decode: VecDeque<Slot>,
+    pipeline: Pipeline,
+    settings: Prefill,
+    started_total: u64,
+    tokens_total: u64,
+}
+
+/// A sequence that has just ended.
+pub(crate) struct Ended {
+    pub id: RequestId,
+    pub finish: Finish,
+    pub started: Micros,
+}
+
+impl Line {
+    pub fn new(chain: &ChainConfig, block_tokens: u32, settings: Prefill) -> Self {
+        Self {
+            kv: BlockPool::new(chain.kv_blocks, block_tokens),
+            slots: (0..chain.jobs_max).map(|_| None).collect(),
+            free: (0..chain.jobs_max).rev().collect(),
+            prefill: BTreeMap::new(),
+            decode: VecDeque::with_capacity(chain.jobs_max as usize),
+            pipeline: Pipeline::new(chain.stages),
+            settings,
+            started_total: 0,
+            tokens_total: 0,
+        }
+    }
+
+    /// Sequences that hold blocks: those that run, and remnants.
+    pub fn busy(&self) -> u32 {
+        (self.slots.len() - self.free.len()) as u32
+    }
+
+    pub fn kv(&self) -> &BlockPool {
+        &self.kv
+    }
+
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    pub fn tokens_total(&self) -> u64 {
+        self.tokens_total
+    }
+
+    pub fn sequences(&self) -> impl Iterator<Item = (Slot, &Sequence)> {
+        (0..).zip(&self.slots).filter_map(|(slot, sequence)| Some((slot, sequence.as_ref()?)))
+    }
+
+    /// Slots that wait for a micro-batch.
+    pub fn ready(&self) -> impl Iterator<Item = Slot> {
+        self.prefill.values().chain(&self.decode).copied()
+    }
+
+    /// Reserves blocks for all of a job's tokens and lets it run. `None` if there is no slot or no room for it.
+    pub fn start(&mut self, job: Job, now: Micros) -> Option<Slot> {
+        let &slot = self.free.last()?;
+        let table = self.kv.reserve(job.request.reserve_tokens())?;
+        self.free.pop();
+        self.slots[slot as usize] = Some(Sequence::new(job, table, self.started_total, now));
+        self.prefill.insert(self.started_total, slot);
+        self.started_total += 1;
+        Some(slot)
+    }
+
+    /// Stops a sequence from outside. In flight it leaves a remnant behind that [`Self::settle`] clears.
+    pub fn stop(&mut self, slot: Slot) {
+        let Some(sequence) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        if sequence.phase == Phase::InFlight {
+            sequence.phase = Phase::Remnant;
+            return;
+        }
+        self.prefill.remove(&sequence.order);
+        self.decode.retain(|&ready| ready != slot);
+        self.leave(slot);
+    }
+
+    /// Accounts for a micro-batch that came back with `logits`, rows of `vocab` values, or with the reason why there are
+    /// none. Sends events to `out` and returns the sequences that ended, which have left; `None` if no micro-batch of this
+    /// number is in flight.
+    pub fn settle(
+        &mut self,
+        batch: u64,
+        logits: Result<&[f32], &str>,
+        vocab: usize,
+        scratch: &mut Scratch,
+        out: &mut Outbox,
+    ) -> Option<Vec<Ended>> {
+        let step = self.pipeline.take(batch)?;
+        let mut logits = logits.map_err(str::to_owned);
+        if let Ok(values) = logits {
+            let (got, rows) = (values.len(), step.rows());
+            if Some(got) != rows.checked_mul(vocab) {
+                logits = Err(format!("the device returned {got} logits instead of {rows} rows of {vocab}"));
+            }
+        }
+        let mut ended = Vec::new();
+        for part in &step.parts {
+            self.tokens_total += u64::from(part.tokens);
+            let rows = match &mut logits {
+                Ok(rest) => {
+                    let (rows, after) = rest.split_at(part.rows() * vocab);
+                    *rest = after;
+                    Ok(rows.chunks_exact(vocab))
+                }
+                Err(why) => Err(why.as_str()),
+            };
+            ended.extend(self.settle_part(part, rows, scratch, out));
+        }
+        Some(ended)
+    }
+
+    fn settle_part(
+        &mut self,
+        part: &Part,
+        rows: Result<ChunksExact<'_, f32>, &str>,
+        scratch: &mut Scratch,
+        out: &mut Outbox,
+    ) -> Option<Ended> {
+        let sequence = self.slots[part.slot as usize].as_mut()?;
+        if sequence.phase == Phase::Remnant {
+            self.leave(part.slot);
+            return None;
+        }
+        let finish = match rows {
+            Ok(rows) => sequence.advance(part.tokens, rows, scratch, out),
+            Err(why) => Some(Finish::Failed(why.to_owned())),
+        };
+        if let Some(finish) = finish {
+            let ended = Ended { id: sequence.id, finish, started: sequence.started };
+            self.leave(part.slot);
+            return Some(ended);
+        }
+        sequence.phase = Phase::Ready;
+        if sequence.in_prompt() {
+            self.prefill.insert(sequence.order, part.slot);
+        } else {
+            self.decode.push_back(part.slot);
+        }
+        None
+    }
+
+    fn leave(&mut self, slot: Slot) {
+        if let Some(sequence) = self.slots[slot as usize].take() {
+            self.kv.release(sequence.table);
+            self.free.push(slot);
+        }
+    }
+}

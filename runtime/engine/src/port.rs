@@ -1,0 +1,145 @@
+//! All that the engine asks of the world: a routing policy to consult, and stages to run what it plans.
+//!
+//! Implemented by `pointsman-policy` (Wasm), by [`crate::builtin`] (native) and by fakes in tests. Calls are synchronous,
+//! made with no lock held, and carry time and randomness as arguments.
+
+use std::sync::Arc;
+
+use crate::decision::{Fault, RouteDecision};
+use crate::ids::{BlockId, ChainId, Micros, RequestId, TokenId};
+use crate::snapshot::{RouteEvent, Snapshot};
+
+/// The question of `route.pick`: where does this request go?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pick {
+    /// Sequence number of this decision's view: all events up to it have been applied. Two decisions between which
+    /// nothing changed have the same.
+    pub seq: u64,
+    /// Now.
+    pub now: Micros,
+    /// Fresh random bits, derived from the run's seed and the number of this decision; replays exactly.
+    pub rnd: u64,
+    /// Opaque tenant number.
+    pub tenant: u32,
+    /// Priority class, 0 the default.
+    pub class: u32,
+    /// Prompt length in tokens.
+    pub prompt: u32,
+    /// Tokens that will be reserved: prompt + maximum new tokens.
+    pub reserve: u32,
+    /// Time by which an answer is wanted, 0 for none.
+    pub deadline: Micros,
+    /// Hash of the session, 0 for none.
+    pub session: u64,
+    /// Bit set for sampled requests and the like; 0 for now.
+    pub hints: u32,
+}
+
+/// The question of `route.pull`: a chain has room, which waiting request takes it?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pull {
+    /// As in [`Pick`].
+    pub seq: u64,
+    /// Now.
+    pub now: Micros,
+    /// As in [`Pick`].
+    pub rnd: u64,
+    /// The chain with room.
+    pub chain: ChainId,
+}
+
+/// One waiting request in the window of [`RoutePolicy::pull`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Which request.
+    pub id: RequestId,
+    /// Opaque tenant number.
+    pub tenant: u32,
+    /// Priority class.
+    pub class: u32,
+    /// Prompt length in tokens.
+    pub prompt: u32,
+    /// Tokens to reserve.
+    pub reserve: u32,
+    /// How long it has waited.
+    pub waited: Micros,
+}
+
+/// The `route` slot as the engine sees it.
+///
+/// Before each question the engine calls `init` if [`Self::wants_snapshot`] says so, otherwise `apply` with what changed
+/// since the last question (not at all if nothing did); then `pick` or `pull`. Any `Err` makes the native builtin decide the same request in the same call.
+pub trait RoutePolicy {
+    /// True when the policy has no view yet (fresh, swapped in, or rebuilt after a fault).
+    fn wants_snapshot(&self) -> bool;
+    /// Hands over the whole view.
+    ///
+    /// # Errors
+    /// The policy's fault; it stays without a view.
+    fn init(&mut self, snapshot: &Snapshot) -> Result<(), Fault>;
+    /// Hands over what changed; `seq` is the number of the last event in `events`.
+    ///
+    /// # Errors
+    /// The policy's fault.
+    fn apply(&mut self, seq: u64, events: &[RouteEvent]) -> Result<(), Fault>;
+    /// Where does this request go?
+    ///
+    /// # Errors
+    /// The policy's fault, or an answer that does not decode.
+    fn pick(&mut self, ask: &Pick) -> Result<RouteDecision, Fault>;
+    /// Which of `waiting` (at most [`crate::limits::PULL_WINDOW_MAX`]) takes the room on `ask.chain`? An index, or none.
+    ///
+    /// # Errors
+    /// The policy's fault.
+    fn pull(&mut self, ask: &Pull, waiting: &[Waiting]) -> Result<Option<u32>, Fault>;
+    /// Tells the policy's keeper that the guard refused its last answer.
+    fn refused(&mut self, why: &Fault);
+}
+
+/// Which logits rows a slice of a step must return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logits {
+    /// None: a prompt chunk that is not the last.
+    None,
+    /// The row of the last token only.
+    Last,
+    /// One row for each token (prompt log-probs).
+    All,
+}
+
+/// One sequence's part of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeqSlice {
+    /// Whose tokens.
+    pub request: RequestId,
+    /// Position of the first token in the sequence.
+    pub start: u32,
+    /// The tokens to run, at least one.
+    pub tokens: Vec<TokenId>,
+    /// The sequence's whole block table; covers `start + tokens.len()` positions and never changes while it runs.
+    pub blocks: Arc<[BlockId]>,
+    /// Which logits come back.
+    pub logits: Logits,
+}
+
+/// One micro-batch for one chain. The stages run it in order; there is at most one slice a sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepPlan {
+    /// On which chain.
+    pub chain: ChainId,
+    /// Number of this micro-batch on its chain, growing by one.
+    pub batch: u64,
+    /// The work, at least one slice.
+    pub slices: Vec<SeqSlice>,
+}
+
+/// What came back from the last stage of a chain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepResult {
+    /// On which chain.
+    pub chain: ChainId,
+    /// Which micro-batch.
+    pub batch: u64,
+    /// Logits in the order of the slices, row after row of `vocab` values; or what went wrong on the device.
+    pub logits: Result<Vec<f32>, String>,
+}
