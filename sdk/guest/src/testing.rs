@@ -1,0 +1,131 @@
+//! Drives a policy natively, exactly as the host drives its component: a snapshot, events and questions, all in words.
+//!
+//! For unit tests of policies and for tools that compare a policy's native and component builds. Nothing here is part of
+//! a built component.
+
+use std::cell::RefCell;
+
+use crate::cluster::{Chain, ChainId, Cluster};
+use crate::driver::{Driver, NONE};
+use crate::event::Event;
+use crate::log::Level;
+use crate::policy::{InitError, RoutePolicy, Saved};
+use crate::route::{Decision, Pull, Request, Waiting};
+
+/// A policy under test.
+///
+/// ```
+/// # use pointsman_sdk::{Cluster, Decision, InitError, Request, RoutePolicy};
+/// # struct Always;
+/// # impl RoutePolicy for Always {
+/// #     const NAME: &str = "always";
+/// #     const VERSION: &str = "0";
+/// #     fn init(_: &str, _: &Cluster) -> Result<Self, InitError> { Ok(Self) }
+/// #     fn pick(&mut self, _: &Request, _: &Cluster) -> Decision { Decision::Queue }
+/// # }
+/// use pointsman_sdk::testing::{Harness, cluster, request};
+///
+/// let mut policy = Harness::<Always>::new("", cluster(&[(4, 1000), (4, 1000)])).unwrap();
+/// assert_eq!(policy.pick(&request(100)), Decision::Queue);
+/// ```
+#[derive(Debug)]
+pub struct Harness<P> {
+    driver: Driver<P>,
+}
+
+impl<P: RoutePolicy> Harness<P> {
+    /// Starts the policy with a configuration on a snapshot.
+    ///
+    /// # Errors
+    /// The policy's own.
+    pub fn new(config: &str, snapshot: Cluster) -> Result<Self, InitError> {
+        Ok(Self { driver: Driver::new(config, snapshot, None)? })
+    }
+
+    /// Starts the policy as the successor of one that saved `previous`.
+    ///
+    /// # Errors
+    /// The policy's own.
+    pub fn succeed(config: &str, snapshot: Cluster, previous: &Saved) -> Result<Self, InitError> {
+        Ok(Self { driver: Driver::new(config, snapshot, Some(previous))? })
+    }
+
+    /// Applies one event, numbered one higher than the last.
+    pub fn event(&mut self, event: Event) {
+        let seq = self.driver.cluster().seq() + 1;
+        self.driver.apply(seq, &event.words());
+    }
+
+    /// Shorthand for [`Event::Busy`].
+    pub fn busy(&mut self, chain: u32, jobs: u32) {
+        self.event(Event::Busy(ChainId(chain), jobs));
+    }
+
+    /// Asks `pick`. Panics when the answer is no decision of the contract, which the SDK rules out.
+    #[expect(clippy::expect_used, reason = "the driver encodes decisions only")]
+    pub fn pick(&mut self, ask: &Request) -> Decision {
+        Decision::decode(self.driver.pick(ask)).expect("a packed decision")
+    }
+
+    /// Asks `pull` for room on `chain`, at time 0 and with random bits 0.
+    pub fn pull(&mut self, chain: u32, waiting: &[Waiting]) -> Option<usize> {
+        let words: Vec<u64> = waiting.iter().flat_map(|request| request.words()).collect();
+        let index = self.driver.pull(&Pull { now: 0, rnd: 0, chain: ChainId(chain) }, &words);
+        (index != NONE).then_some(index as usize)
+    }
+
+    /// What the policy would hand to its successor.
+    pub fn save(&self) -> Option<Saved> {
+        self.driver.save()
+    }
+
+    /// The view that the policy is shown.
+    pub fn cluster(&self) -> &Cluster {
+        self.driver.cluster()
+    }
+
+    /// The driver itself, for tests that speak in words.
+    pub fn driver(&mut self) -> &mut Driver<P> {
+        &mut self.driver
+    }
+}
+
+/// A snapshot of open, idle chains with ids from 0, each `(capacity, free_tokens)`.
+#[must_use]
+pub fn cluster(chains: &[(u32, u32)]) -> Cluster {
+    let chains = (0..).zip(chains).map(|(id, &(capacity, tokens))| Chain::new(ChainId(id), capacity, tokens));
+    Cluster::new(1, 0, chains.collect(), 0)
+}
+
+/// A request that reserves this many KV tokens, half of them its prompt.
+#[must_use]
+pub fn request(reserve: u32) -> Request {
+    Request { reserve, prompt: reserve / 2, ..Request::default() }
+}
+
+/// A waiting request that reserves this many KV tokens, half of them its prompt.
+#[must_use]
+pub fn waiting(id: u64, reserve: u32) -> Waiting {
+    Waiting { id, reserve, prompt: reserve / 2, ..Waiting::default() }
+}
+
+thread_local! {
+    static LOGS: RefCell<Vec<(Level, String)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Takes the lines that policies of this thread have logged.
+#[must_use]
+pub fn take_logs() -> Vec<(Level, String)> {
+    LOGS.take()
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) fn keep_log(level: Level, line: &str) {
+    /// Lines that are kept; more are dropped, as the host would.
+    const LOGS_MAX: usize = 1024;
+    LOGS.with_borrow_mut(|logs| {
+        if logs.len() < LOGS_MAX {
+            logs.push((level, line.to_owned()));
+        }
+    });
+}

@@ -1,0 +1,20 @@
+;; Never comes back from its start function, which runs while it is instantiated.
+(module
+  (memory (export "memory") 4)
+  ;; The descriptor: name, version and state schema, each a pointer and a length. Address 0 holds zeros: "ok" and "none".
+  (data (i32.const 64) "\80\00\00\00\0d\00\00\00" "\c0\00\00\00\05\00\00\00" "\00\00\00\00\00\00\00\00")
+  (data (i32.const 128) "loop-in-start")
+  (data (i32.const 192) "0.1.0")
+  ;; Whatever the host hands over may overwrite what came before: it is never read.
+  (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
+  (func $spin (loop $again (br $again)))
+  (start $spin)
+  (func (export "pointsman:policy/lifecycle@0.1.0#describe") (result i32) (i32.const 64))
+  (func (export "pointsman:policy/lifecycle@0.1.0#init")
+    (param i32 i32 i64 i64 i32 i32 i32 i32 i32 i32 i64 i32 i32) (result i32) (i32.const 0))
+  (func (export "pointsman:policy/lifecycle@0.1.0#save") (result i32) (i32.const 0))
+  (func (export "pointsman:policy/route@0.1.0#apply") (param i64 i32 i32))
+  (func (export "pointsman:policy/route@0.1.0#pick")
+    (param i64 i64 i64 i32 i32 i32 i32 i64 i64 i32) (result i64) (i64.const 0x1000000000000000))
+  (func (export "pointsman:policy/route@0.1.0#pull") (param i64 i64 i64 i32 i32 i32) (result i32) (i32.const -1))
+)

@@ -1,0 +1,14 @@
+;; Has a life cycle but decides nothing: it does not export the slot.
+(module
+  (memory (export "memory") 4)
+  ;; The descriptor: name, version and state schema, each a pointer and a length. Address 0 holds zeros: "ok" and "none".
+  (data (i32.const 64) "\80\00\00\00\08\00\00\00" "\c0\00\00\00\05\00\00\00" "\00\00\00\00\00\00\00\00")
+  (data (i32.const 128) "no-route")
+  (data (i32.const 192) "0.1.0")
+  ;; Whatever the host hands over may overwrite what came before: it is never read.
+  (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
+  (func (export "pointsman:policy/lifecycle@0.1.0#describe") (result i32) (i32.const 64))
+  (func (export "pointsman:policy/lifecycle@0.1.0#init")
+    (param i32 i32 i64 i64 i32 i32 i32 i32 i32 i32 i64 i32 i32) (result i32) (i32.const 0))
+  (func (export "pointsman:policy/lifecycle@0.1.0#save") (result i32) (i32.const 0))
+)
