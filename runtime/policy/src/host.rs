@@ -1,0 +1,156 @@
+//! From an artifact to a candidate that may be swapped in: every step that can be refused, off the engine's thread.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::artifact::{Artifact, Digest};
+use crate::compile::{Compiled, Machine};
+use crate::instance::Instance;
+use crate::journal::Quota;
+use crate::limits::{COMPILED_MAX, CONFIG_BYTES_MAX, LABEL_BYTES_MAX};
+use crate::refuse::{RefuseReason, Stage, contain};
+use crate::trial;
+use crate::versions::v0_1::RawDescriptor;
+
+/// What a policy says of itself, checked: short printable text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Its name; never empty.
+    pub name: Arc<str>,
+    /// Its version.
+    pub version: String,
+    /// Names the layout of its saved state.
+    pub state_schema: String,
+}
+
+impl Descriptor {
+    fn check(raw: RawDescriptor) -> Result<Self, String> {
+        for (field, text) in [("name", &raw.name), ("version", &raw.version), ("state-schema", &raw.state_schema)] {
+            if text.len() > LABEL_BYTES_MAX || !text.chars().all(|c| c.is_ascii_graphic()) {
+                return Err(format!(
+                    "`{field}` must be at most {LABEL_BYTES_MAX} printable ASCII characters without spaces"
+                ));
+            }
+        }
+        if raw.name.is_empty() {
+            return Err("`name` is empty".into());
+        }
+        Ok(Self { name: raw.name.into(), version: raw.version, state_schema: raw.state_schema })
+    }
+}
+
+/// A policy that passed its trial, with what is needed to make instances of it.
+pub(crate) struct Policy {
+    code: Arc<Compiled>,
+    config: String,
+    descriptor: Descriptor,
+    pub(crate) quota: Arc<Quota>,
+}
+
+impl Policy {
+    pub(crate) fn instantiate(&self) -> Result<Instance, pointsman_engine::decision::Fault> {
+        Instance::new(&self.code, Arc::clone(&self.descriptor.name), Arc::clone(&self.quota))
+    }
+
+    pub(crate) fn config(&self) -> &str {
+        &self.config
+    }
+
+    pub(crate) fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    pub(crate) fn digest(&self) -> Digest {
+        self.code.digest
+    }
+}
+
+/// A policy that may be swapped in, with an instance that has not run yet.
+pub struct Candidate {
+    pub(crate) policy: Policy,
+    pub(crate) fresh: Instance,
+}
+
+impl Candidate {
+    /// What the policy says of itself.
+    #[must_use]
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.policy.descriptor
+    }
+
+    /// The digest of the upload.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.policy.code.digest
+    }
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Candidate({} {}, {})", self.policy.descriptor.name, self.policy.descriptor.version, self.digest())
+    }
+}
+
+/// The process's Wasm host. Shared by all slots; cheap to ask for a policy that it has compiled before.
+pub struct PolicyHost {
+    machine: Arc<Machine>,
+    /// Most recently used first. Held while compiling, so that uploads can not occupy more than one processor.
+    compiled: Mutex<Vec<Arc<Compiled>>>,
+}
+
+impl PolicyHost {
+    /// Starts the compiler and its ticker thread.
+    ///
+    /// # Errors
+    /// This machine is not supported by the compiler, or no thread could be started.
+    pub fn new() -> Result<Self, HostError> {
+        let machine = Machine::new().map_err(|e| HostError(format!("{e:#}")))?;
+        Ok(Self { machine, compiled: Mutex::default() })
+    }
+
+    /// Compiles, instantiates and tries a policy with the operator's `config` (JSON, empty for none). Takes tens of
+    /// milliseconds the first time; runs guest code within limits.
+    ///
+    /// # Errors
+    /// The first stage that it did not pass, and why.
+    pub fn prepare(&self, artifact: &Artifact, config: &str) -> Result<Candidate, RefuseReason> {
+        if config.len() > CONFIG_BYTES_MAX {
+            let len = config.len();
+            return Err(RefuseReason::at(
+                Stage::Init,
+                format!("the configuration has {len} bytes, over {CONFIG_BYTES_MAX}"),
+            ));
+        }
+        let code = self.code(artifact)?;
+        let quota = Arc::default();
+        let label: Arc<str> = code.digest.to_string().into();
+        let mut scratch = Instance::new(&code, label, Arc::clone(&quota))
+            .map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
+        let descriptor = scratch.describe().map_err(|fault| fault.detail).and_then(Descriptor::check);
+        let descriptor = descriptor.map_err(|reason| RefuseReason::at(Stage::Describe, reason))?;
+        trial::run(&mut scratch, config)?;
+        let policy = Policy { code, config: config.to_owned(), descriptor, quota };
+        let fresh = policy.instantiate().map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
+        Ok(Candidate { policy, fresh })
+    }
+
+    /// The artifact's code, from the cache or freshly compiled.
+    fn code(&self, artifact: &Artifact) -> Result<Arc<Compiled>, RefuseReason> {
+        let mut cache = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let code = match cache.iter().position(|code| code.digest == artifact.digest()) {
+            Some(at) => cache.remove(at),
+            None => {
+                let compile = || self.machine.compile(artifact).map_err(|e| format!("{e:#}"));
+                Arc::new(contain(Stage::Compile, compile)?)
+            }
+        };
+        cache.insert(0, Arc::clone(&code));
+        cache.truncate(COMPILED_MAX);
+        Ok(code)
+    }
+}
+
+/// The host could not start.
+#[derive(Debug, thiserror::Error)]
+#[error("the WebAssembly host could not start: {0}")]
+pub struct HostError(String);

@@ -1,0 +1,181 @@
+//! A running policy: one store, one component instance, its limits, and calls in the engine's own types.
+//!
+//! Limits are set before the guest's first instruction. An instance that has faulted is dropped, never called again.
+
+use std::sync::Arc;
+
+use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
+use pointsman_engine::port::{Pick, Pull, Waiting};
+use pointsman_engine::snapshot::{RouteEvent, Snapshot};
+use wasmtime::{ResourceLimiter, Result, Store};
+
+use crate::call::guard;
+use crate::compile::Compiled;
+use crate::journal::{Journal, Quota};
+use crate::limits::{
+    COLD_FUEL, CORE_INSTANCES_MAX, FUEL_PER_WORD, HOT_FUEL, MEMORIES_MAX, MEMORY_BYTES_MAX, RESULT_BYTES_MAX,
+    TABLE_ELEMENTS_MAX, TABLES_MAX,
+};
+use crate::versions::v0_1::{Exports, RawDescriptor, Saved};
+
+/// What the host keeps for one instance.
+pub(crate) struct State {
+    pub(crate) journal: Journal,
+    meter: Meter,
+}
+
+/// A guest asked for more than its limit. Growth that fails ends the call: a guest whose allocator fails would only abort with
+/// a less telling trap.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} may not grow to {desired} {unit}, the limit is {limit}")]
+pub(crate) struct GrowthDenied {
+    what: &'static str,
+    desired: usize,
+    unit: &'static str,
+    limit: usize,
+}
+
+struct Meter;
+
+impl ResourceLimiter for Meter {
+    fn memory_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> Result<bool> {
+        let limit = MEMORY_BYTES_MAX;
+        if desired > limit {
+            return Err(GrowthDenied { what: "memory", desired, unit: "bytes", limit }.into());
+        }
+        Ok(true)
+    }
+
+    fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> Result<bool> {
+        let limit = TABLE_ELEMENTS_MAX;
+        if desired > limit {
+            return Err(GrowthDenied { what: "a table", desired, unit: "elements", limit }.into());
+        }
+        Ok(true)
+    }
+
+    fn instances(&self) -> usize {
+        CORE_INSTANCES_MAX
+    }
+
+    fn tables(&self) -> usize {
+        TABLES_MAX
+    }
+
+    fn memories(&self) -> usize {
+        MEMORIES_MAX
+    }
+}
+
+/// A live instance.
+pub(crate) struct Instance {
+    store: Store<State>,
+    exports: Exports,
+    /// Keeps the ticker going: without it there would be no deadline.
+    _code: Arc<Compiled>,
+}
+
+impl Instance {
+    /// A fresh instance that logs as `name`; about 20 µs.
+    ///
+    /// # Errors
+    /// The guest's start code faulted, it needs more than its limits, or an export has the wrong signature.
+    pub(crate) fn new(code: &Arc<Compiled>, name: Arc<str>, quota: Arc<Quota>) -> std::result::Result<Self, Fault> {
+        let state = State { journal: Journal::new(name, quota), meter: Meter };
+        let mut store = Store::new(code.pre.engine(), state);
+        store.limiter(|state| &mut state.meter);
+        store.set_hostcall_fuel(RESULT_BYTES_MAX);
+        store.set_max_component_handles(0);
+        let exports = guard(&mut store, COLD_FUEL, "instantiate", |store| {
+            let instance = code.pre.instantiate(&mut *store)?;
+            Exports::find(store, &instance)
+        })?;
+        Ok(Self { store, exports, _code: Arc::clone(code) })
+    }
+
+    pub(crate) fn describe(&mut self) -> std::result::Result<RawDescriptor, Fault> {
+        guard(&mut self.store, COLD_FUEL, "describe", |store| self.exports.describe(store))
+    }
+
+    pub(crate) fn init(
+        &mut self,
+        config: &str,
+        snapshot: &Snapshot,
+        previous: Option<Saved>,
+    ) -> std::result::Result<(), Fault> {
+        let exports = &self.exports;
+        let outcome =
+            guard(&mut self.store, COLD_FUEL, "init", |store| exports.init(store, config, snapshot, previous))?;
+        outcome.map_err(|why| Fault::new(FaultClass::Init, crate::journal::escape(&why)))
+    }
+
+    pub(crate) fn save(&mut self) -> std::result::Result<Option<Saved>, Fault> {
+        guard(&mut self.store, COLD_FUEL, "save", |store| self.exports.save(store))
+    }
+
+    pub(crate) fn apply(&mut self, seq: u64, events: &[RouteEvent]) -> std::result::Result<(), Fault> {
+        guard(&mut self.store, hot(2 * events.len()), "apply", |store| self.exports.apply(store, seq, events))
+    }
+
+    pub(crate) fn pick(&mut self, ask: &Pick) -> std::result::Result<RouteDecision, Fault> {
+        RouteDecision::decode(guard(&mut self.store, HOT_FUEL, "pick", |store| self.exports.pick(store, ask))?)
+    }
+
+    pub(crate) fn pull(&mut self, ask: &Pull, waiting: &[Waiting]) -> std::result::Result<Option<u32>, Fault> {
+        let fuel = hot(4 * waiting.len());
+        match guard(&mut self.store, fuel, "pull", |store| self.exports.pull(store, ask, waiting))? {
+            u32::MAX => Ok(None),
+            index if (index as usize) < waiting.len() => Ok(Some(index)),
+            index => {
+                let detail = format!("pull: index {index} of {} waiting requests", waiting.len());
+                Err(Fault::new(FaultClass::Invalid, detail))
+            }
+        }
+    }
+}
+
+/// Fuel of a hot call with its allowance for `words`.
+fn hot(words: usize) -> u64 {
+    HOT_FUEL + FUEL_PER_WORD * words as u64
+}
+
+#[cfg(test)]
+#[path = "../tests/guests/mod.rs"]
+mod guests;
+
+#[cfg(test)]
+mod tests {
+    use super::guests::Guest;
+    use super::*;
+    use crate::artifact::Artifact;
+    use crate::compile::Machine;
+
+    fn instance(guest: &Guest) -> Instance {
+        let code = Machine::new().unwrap().compile(&Artifact::new(&guest.component()).unwrap()).unwrap();
+        Instance::new(&Arc::new(code), "test".into(), Arc::default()).unwrap()
+    }
+
+    /// No guest can reach the deadline within its fuel, so this one is given fuel without end.
+    #[test]
+    fn the_ticker_ends_what_fuel_does_not() {
+        let mut instance = instance(&Guest::default().apply("(loop (br 0))"));
+        let fault = guard(&mut instance.store, u64::MAX, "apply", |store| {
+            store.set_epoch_deadline(2);
+            instance.exports.apply(store, 1, &[RouteEvent::Queued(0)])
+        });
+        assert_eq!(fault.unwrap_err().class, FaultClass::Deadline);
+    }
+
+    #[test]
+    fn a_result_over_the_limit_is_not_copied() {
+        // Some state: a schema of three bytes, and as many bytes from address 0 as the limit allows, or one more.
+        let save = |len: usize| {
+            let len: String = (len as u32).to_le_bytes().iter().map(|byte| format!("\\{byte:02x}")).collect();
+            let head = r"\01\00\00\00\00\00\00\00\10\00\00\00\03\00\00\00\07\00\00\00\00\00\00\00\00\00\00\00";
+            let data = format!(r#"(data (i32.const 512) "{head}{len}")"#);
+            instance(&Guest::default().fields(data).save("(i32.const 512)")).save()
+        };
+        assert!(save(RESULT_BYTES_MAX - 3).is_ok_and(|saved| saved.is_some()));
+        assert_eq!(save(RESULT_BYTES_MAX - 2).err().map(|fault| fault.class), Some(FaultClass::Oversize));
+    }
+}
