@@ -1,0 +1,24 @@
+//! Embeds the built policies of `plugins/dist`, so that the binary needs no file beside it and a new policy needs no edit.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{env, fs, io};
+
+fn main() -> io::Result<()> {
+    let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/dist").canonicalize()?;
+    println!("cargo::rerun-if-changed={}", dist.display());
+    let mut policies: Vec<_> =
+        fs::read_dir(&dist)?.collect::<Result<Vec<_>, _>>()?.iter().map(|entry| entry.path()).collect();
+    policies.retain(|path| path.extension().is_some_and(|extension| extension == "wasm"));
+    policies.sort();
+    let mut table = String::from("[\n");
+    for path in policies {
+        println!("cargo::rerun-if-changed={}", path.display());
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        // Writing to a string can not fail.
+        let _ = writeln!(table, "    ({name:?}, include_bytes!({:?})),", path.display().to_string());
+    }
+    table.push(']');
+    let out = env::var_os("OUT_DIR").ok_or_else(|| io::Error::other("OUT_DIR is not set"))?;
+    fs::write(Path::new(&out).join("shipped.rs"), table)
+}

@@ -1,0 +1,73 @@
+//! Policies that can be swapped in by name or digest: those that ship inside the binary, and those uploaded since start.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pointsman_api::service::{PolicyInfo, PolicySource, SwapError};
+use pointsman_policy::{Artifact, Digest};
+
+/// Name and component of each shipped policy, by name.
+static SHIPPED: &[(&str, &[u8])] = &include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
+
+/// Uploaded policies that are remembered; the oldest is forgotten first.
+const UPLOADED_MAX: usize = 32;
+
+/// The registry of one server.
+#[derive(Default)]
+pub struct Registry {
+    uploaded: Mutex<VecDeque<(PolicyInfo, Arc<[u8]>)>>,
+}
+
+impl Registry {
+    /// Finds a policy's bytes.
+    ///
+    /// # Errors
+    /// No policy has this name or digest; or its bytes are not a policy at all.
+    pub fn find(&self, source: PolicySource) -> Result<(Arc<[u8]>, Artifact), SwapError> {
+        let bytes: Arc<[u8]> = match source {
+            PolicySource::Bytes(bytes) => bytes.into(),
+            PolicySource::Name(name) => self.named(&name).ok_or_else(|| {
+                let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+                SwapError::NotFound(format!(
+                    "there is no policy `{name}`; policies: {}, or a sha256: digest",
+                    names.join(", ")
+                ))
+            })?,
+        };
+        let artifact = Artifact::new(&bytes).map_err(|refused| SwapError::Refused(refused.to_string()))?;
+        Ok((bytes, artifact))
+    }
+
+    fn named(&self, name: &str) -> Option<Arc<[u8]>> {
+        let shipped = SHIPPED.iter().find(|(shipped, bytes)| *shipped == name || Digest::of(bytes).to_string() == name);
+        if let Some((_, bytes)) = shipped {
+            return Some((*bytes).into());
+        }
+        let uploaded = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
+        uploaded.iter().find(|(info, _)| info.digest == name).map(|(_, bytes)| Arc::clone(bytes))
+    }
+
+    /// Remembers a policy that was accepted, so that it can be named by its digest.
+    pub fn remember(&self, info: PolicyInfo, bytes: Arc<[u8]>) {
+        if SHIPPED.iter().any(|(_, shipped)| **shipped == *bytes) {
+            return;
+        }
+        let mut uploaded = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
+        uploaded.retain(|(known, _)| known.digest != info.digest);
+        if uploaded.len() == UPLOADED_MAX {
+            uploaded.pop_front();
+        }
+        uploaded.push_back((info, bytes));
+    }
+
+    /// All that can be swapped in.
+    pub fn available(&self) -> Vec<PolicyInfo> {
+        let shipped = SHIPPED.iter().map(|(name, bytes)| PolicyInfo {
+            name: (*name).to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            digest: Digest::of(bytes).to_string(),
+        });
+        let uploaded = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
+        shipped.chain(uploaded.iter().map(|(info, _)| info.clone())).collect()
+    }
+}
