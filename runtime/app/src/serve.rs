@@ -33,6 +33,9 @@ const BLOCK_TOKENS: u32 = 32;
 /// Requests that may wait for a chain; more are refused with 429.
 const QUEUE_MAX: u32 = 256;
 
+/// How long clients may take to read the end of their answers when the server stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Threads for HTTP; they hardly compute.
 const HTTP_THREADS: usize = 2;
 
@@ -47,7 +50,10 @@ pub fn run(config: ServeConfig) -> anyhow::Result<()> {
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(HTTP_THREADS).enable_all().build()?;
-    runtime.block_on(serve(config))
+    let outcome = runtime.block_on(serve(config));
+    // A model that is still being loaded, or a client that takes no answer, must not hold the process.
+    runtime.shutdown_background();
+    outcome
 }
 
 async fn serve(config: ServeConfig) -> anyhow::Result<()> {
@@ -81,7 +87,11 @@ async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     signals.next().await;
     drain(&app, &mut signals, drain_timeout).await;
     drop(stop);
-    http.await.context("the HTTP server panicked")??;
+    let Ok(closed) = tokio::time::timeout(CLOSE_TIMEOUT, http).await else {
+        eprintln!("some clients did not take the end of their answers; their connections are cut");
+        return Ok(());
+    };
+    closed.context("the HTTP server panicked")??;
     drop(app);
     engine.join().map_err(|_| anyhow!("the engine's thread panicked"))
 }
