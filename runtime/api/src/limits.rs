@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Bytes of a JSON body.
 pub const JSON_BYTES_MAX: usize = 8 << 20;
+/// Text of one `/tokenize`: a few seconds of work at worst.
+pub const TOKENIZE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of an uploaded policy component.
 pub const WASM_BYTES_MAX: usize = 2 << 20;
 /// Bytes of a body over its limit that are still read and thrown away, so that the client gets to see the refusal

@@ -8,7 +8,7 @@ use pointsman_engine::ids::TokenId;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::limits::JSON_BYTES_MAX;
+use crate::limits::TOKENIZE_BYTES_MAX;
 use crate::parse::{Fields, read_json};
 use crate::state::ApiState;
 use crate::text::EncodeOptions;
@@ -26,7 +26,7 @@ pub(crate) async fn tokenize(State(state): State<ApiState>, request: Request) ->
     };
     let tokenizer = Arc::clone(model.text.tokenizer());
     let options = EncodeOptions { add_special, ..EncodeOptions::PROMPT };
-    let encode = move || Ok(tokenizer.encode(&text, options, JSON_BYTES_MAX)?);
+    let encode = move || Ok(tokenizer.encode(&text, options, TOKENIZE_BYTES_MAX)?);
     let tokens = state.with_text(body.len(), encode).await?;
     let max_model_len = model.info.limits.context_tokens;
     Ok(Json(json!({"count": tokens.len(), "tokens": tokens, "max_model_len": max_model_len})))
