@@ -198,7 +198,7 @@ fn wheel_in(work: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// A bar on stderr when that is a terminal; otherwise one line at the start.
-pub fn progress_bar(total: u64, what: &str) -> ProgressBar {
+fn progress_bar(total: u64, what: &str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         eprintln!("{what} ({} MB)", total / 1_000_000);
         return ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use pointsman_api::text::VocabularySource;
 use pointsman_stage::ModelCard;
-use pointsman_tensor::backend::KvShape;
-use pointsman_tensor::kv::Kv;
+use pointsman_tensor::kv::bytes_per_token;
 use pointsman_tensor::weights::{Gguf, Metadata};
 use serde_json::json;
 
@@ -48,31 +47,19 @@ pub fn locate(word: &str) -> anyhow::Result<Located> {
 /// A key that is missing or of a wrong type.
 pub fn vocabulary(metadata: &Metadata) -> anyhow::Result<VocabularySource> {
     let owned = |strings: Vec<&str>| strings.into_iter().map(str::to_owned).collect();
-    let end = |key| metadata.opt_u32(key);
+    let id = |key| metadata.opt_u32(key);
     Ok(VocabularySource {
         model: metadata.str("tokenizer.ggml.model")?.to_owned(),
         pre: metadata.opt_str("tokenizer.ggml.pre")?.unwrap_or("default").to_owned(),
         tokens: owned(metadata.strings("tokenizer.ggml.tokens")?),
         token_types: metadata.opt_i32s("tokenizer.ggml.token_type")?.unwrap_or_default(),
         merges: owned(metadata.opt_strings("tokenizer.ggml.merges")?.unwrap_or_default()),
-        bos: metadata.opt_u32("tokenizer.ggml.bos_token_id")?,
-        eos: metadata.opt_u32("tokenizer.ggml.eos_token_id")?,
-        ends: [end("tokenizer.ggml.eot_token_id")?, end("tokenizer.ggml.eom_token_id")?]
-            .into_iter()
-            .flatten()
-            .collect(),
+        bos: id("tokenizer.ggml.bos_token_id")?,
+        eos: id("tokenizer.ggml.eos_token_id")?,
+        ends: [id("tokenizer.ggml.eot_token_id")?, id("tokenizer.ggml.eom_token_id")?].into_iter().flatten().collect(),
         add_bos: metadata.opt_bool("tokenizer.ggml.add_bos_token")?,
         chat_template: metadata.opt_str("tokenizer.chat_template")?.map(str::to_owned),
     })
-}
-
-/// Bytes that a token takes in the KV store, all layers, as the store itself counts them.
-///
-/// # Errors
-/// Heads that the store does not hold.
-pub fn kv_token_bytes(card: &ModelCard) -> anyhow::Result<u64> {
-    let shape = KvShape { layers: card.layers, blocks: 1, block_tokens: 32, heads: card.heads };
-    Ok(Kv::new(shape)?.bytes_per_token() as u64)
 }
 
 /// Runs a `model` command.
@@ -122,7 +109,7 @@ fn inspect(word: &str, as_json: bool) -> anyhow::Result<()> {
         let entry = types.entry(tensor.kind.name()).or_default();
         *entry = (entry.0 + 1, entry.1 + tensor.data.len() as u64);
     }
-    let kv = kv_token_bytes(&card)?;
+    let kv = bytes_per_token(card.layers, card.heads);
     if as_json {
         let tensors: Vec<_> = types
             .iter()

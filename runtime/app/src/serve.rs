@@ -18,13 +18,14 @@ use pointsman_engine::{ChainConfig, Engine, EngineConfig, Prefill};
 use pointsman_policy::{Candidate, PolicyHost, RouteSlot};
 use pointsman_stage::{Chain, ChainOptions, Model, ModelCard};
 use pointsman_tensor::cpu::Cpu;
+use pointsman_tensor::kv::bytes_per_token;
 use pointsman_tensor::weights::Gguf;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::ServeConfig;
 use crate::driver::Driver;
-use crate::model::{Located, kv_token_bytes, locate, vocabulary};
+use crate::model::{Located, locate, vocabulary};
 use crate::service::{App, info};
 
 /// Tokens in a KV block.
@@ -62,7 +63,7 @@ async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         format!("listen on {} (another server may use it; choose another address with --listen)", config.listen)
     })?;
     let address = listener.local_addr()?;
-    let app = Arc::new(App::new(Arc::new(PolicyHost::new()?)));
+    let app = Arc::new(App::new(PolicyHost::new()?));
     let state = ApiState::new(Arc::clone(&app) as _, Arc::clone(&app) as _, config.admin_token.clone());
     let drain_timeout = config.drain_timeout;
 
@@ -206,7 +207,7 @@ fn prepare_route(config: &ServeConfig, app: &App) -> anyhow::Result<Option<Candi
 
 /// KV blocks of each chain, and bytes of a token in all layers.
 fn kv_blocks(config: &ServeConfig, card: &ModelCard) -> anyhow::Result<(u32, u64)> {
-    let token_bytes = kv_token_bytes(card)?;
+    let token_bytes = bytes_per_token(card.layers, card.heads) as u64;
     let blocks = config.kv_budget / u64::from(config.chains) / (token_bytes * u64::from(BLOCK_TOKENS));
     ensure!(
         blocks > 0,

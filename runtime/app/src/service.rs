@@ -1,7 +1,7 @@
 //! What the HTTP layer sees of the rest: [`App`] runs requests through the driver and swaps policies.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use pointsman_api::service::{
     BoxFuture, CancelOnDrop, PolicyAdmin, PolicyInfo, PolicyListing, PolicySource, Readiness, Service, SlotState,
@@ -19,7 +19,7 @@ use crate::policies::Registry;
 
 /// The running application. Answers before the model is loaded, too.
 pub struct App {
-    host: Arc<PolicyHost>,
+    host: PolicyHost,
     registry: Registry,
     driver: OnceLock<DriverHandle>,
     draining: AtomicBool,
@@ -30,7 +30,7 @@ pub struct App {
 
 impl App {
     /// An application without a model yet.
-    pub fn new(host: Arc<PolicyHost>) -> Self {
+    pub fn new(host: PolicyHost) -> Self {
         Self {
             host,
             registry: Registry::default(),
