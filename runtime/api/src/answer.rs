@@ -90,13 +90,13 @@ pub(crate) async fn plain<S: Shape>(
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 
-/// OpenAI's usage object. Nothing is cached between requests.
+/// OpenAI's usage object.
 pub(crate) fn usage_json(usage: Usage) -> String {
-    let Usage { prompt_tokens, output_tokens } = usage;
+    let Usage { prompt_tokens, cached_tokens, output_tokens } = usage;
     let total = u64::from(prompt_tokens) + u64::from(output_tokens);
     format!(
         "{{\"prompt_tokens\":{prompt_tokens},\"completion_tokens\":{output_tokens},\"total_tokens\":{total},\
-         \"prompt_tokens_details\":{{\"cached_tokens\":0}}}}"
+         \"prompt_tokens_details\":{{\"cached_tokens\":{cached_tokens}}}}}"
     )
 }
 

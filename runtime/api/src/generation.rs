@@ -51,6 +51,8 @@ pub(crate) enum Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) prompt_tokens: u32,
+    /// Those of the prompt that were in the engine's prefix cache.
+    pub(crate) cached_tokens: u32,
     pub(crate) output_tokens: u32,
 }
 
@@ -85,7 +87,8 @@ impl Generation {
         log: Arc<RequestLog>,
     ) -> Result<Self, ApiError> {
         let text = TextStream::new(Arc::clone(model.text.tokenizer()), &job.stop);
-        let usage = Usage { prompt_tokens: u32::try_from(job.raw.prompt.len()).unwrap_or(u32::MAX), output_tokens: 0 };
+        let prompt_tokens = u32::try_from(job.raw.prompt.len()).unwrap_or(u32::MAX);
+        let usage = Usage { prompt_tokens, cached_tokens: 0, output_tokens: 0 };
         let seed = job.raw.sampling.seed;
         let request = Request::check(job.raw, model.info.limits)?;
         let submission = state.service().submit(request).await?;
@@ -117,16 +120,22 @@ impl Generation {
         if self.stopped {
             return self.end(Reason::Stop);
         }
-        let event = match &mut self.submission {
-            Some(submission) => submission.events.recv().await,
-            None => None,
-        };
-        match event {
-            Some(Event::Prompt(logprobs)) => Step::Prompt(logprobs),
-            Some(Event::Token { .. }) if self.prompt_only => self.end(Reason::Length),
-            Some(Event::Token { id, logprob }) => self.token(id, logprob),
-            Some(Event::Done(finish)) => self.done(finish),
-            None => self.done(Finish::Failed("the engine let go of the request".to_owned())),
+        loop {
+            let event = match &mut self.submission {
+                Some(submission) => submission.events.recv().await,
+                None => None,
+            };
+            return match event {
+                Some(Event::Started { cached_tokens }) => {
+                    self.usage.cached_tokens = cached_tokens;
+                    continue;
+                }
+                Some(Event::Prompt(logprobs)) => Step::Prompt(logprobs),
+                Some(Event::Token { .. }) if self.prompt_only => self.end(Reason::Length),
+                Some(Event::Token { id, logprob }) => self.token(id, logprob),
+                Some(Event::Done(finish)) => self.done(finish),
+                None => self.done(Finish::Failed("the engine let go of the request".to_owned())),
+            };
         }
     }
 

@@ -137,6 +137,11 @@ impl Page<'_, '_> {
         self.gauge("requests_waiting", "Requests in the central queue", stats.waiting)?;
         self.counter("prompt_tokens", "Prompt tokens of accepted requests", stats.prompt_tokens_total)?;
         self.counter("generated_tokens", "Tokens generated", stats.generated_tokens_total)?;
+        let (queries, hits) = (stats.prefix_queries_tokens_total, stats.prefix_hits_tokens_total);
+        self.counter("prefix_queries_tokens", "Prompt tokens looked up in the prefix cache", queries)?;
+        self.counter("prefix_hits_tokens", "Prompt tokens found in the prefix cache, and not run", hits)?;
+        let evicted = stats.prefix_evicted_blocks_total;
+        self.counter("prefix_evicted_blocks", "KV blocks that the prefix cache gave up for others", evicted)?;
         self.counter("decisions", "Decisions asked of the route slot", stats.decisions_total)?;
         self.counter("starved", "Requests that the builtin dispatched after too long a wait", stats.starved_total)?;
         self.counter("requests_accepted", "Requests accepted", stats.accepted_total)?;
@@ -158,10 +163,11 @@ impl Page<'_, '_> {
     fn chains(&mut self, chains: &[ChainStats]) -> fmt::Result {
         type Gauge = (&'static str, &'static str, fn(&ChainStats) -> u32);
         type Count = (&'static str, &'static str, fn(&ChainStats) -> u64);
-        let gauges: [Gauge; 4] = [
+        let gauges: [Gauge; 5] = [
             ("chain_jobs", "Sequences that run on a chain", |c| c.busy),
             ("chain_jobs_max", "Sequences that may run on a chain at once", |c| c.capacity),
-            ("kv_blocks_used", "KV blocks reserved", |c| c.kv_blocks_used),
+            ("kv_blocks_used", "KV blocks reserved for sequences", |c| c.kv_blocks_used),
+            ("kv_blocks_idle", "KV blocks that only the prefix cache holds", |c| c.kv_blocks_idle),
             ("kv_blocks_total", "KV blocks in all", |c| c.kv_blocks_total),
         ];
         let counts: [Count; 3] = [

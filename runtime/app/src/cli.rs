@@ -59,6 +59,9 @@ pub struct ServeArgs {
     /// Memory for the KV cache of all chains, e.g. 512MiB or 2GiB. Default: a quarter of the free memory, at most 2GiB.
     #[arg(long, value_name = "BYTES", value_parser = config::bytes)]
     pub kv_budget: Option<u64>,
+    /// Whether prompts of one user that begin alike share their KV cache (vLLM: --enable-prefix-caching).
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
+    pub prefix_cache: String,
     /// Requests that may run on one chain at once (vLLM: --max-num-seqs).
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub max_jobs: u32,
@@ -224,9 +227,10 @@ mod tests {
     fn flags_win_over_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pointsman.toml");
-        std::fs::write(&file, "chains = 3\nstages = 2\nkv-budget = \"1GiB\"\n").unwrap();
+        std::fs::write(&file, "chains = 3\nstages = 2\nkv-budget = \"1GiB\"\nprefix-cache = \"off\"\n").unwrap();
         let args = serve(&["pointsman", "serve", "--chains", "5", "--config", file.to_str().unwrap()]).unwrap();
         assert_eq!((args.chains, args.stages, args.kv_budget), (5, 2, Some(1 << 30)));
+        assert_eq!(args.prefix_cache, "off");
     }
 
     #[test]

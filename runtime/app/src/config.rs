@@ -33,6 +33,8 @@ pub struct ServeConfig {
     pub simd: Option<SimdLevel>,
     /// Bytes for the KV cache of all chains.
     pub kv_budget: u64,
+    /// Whether prompts share what they have in common.
+    pub prefix_cache: bool,
     /// Jobs at once on one chain.
     pub max_jobs: u32,
     /// Longest sequence, if shorter than the model's.
@@ -63,6 +65,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             threads: args.threads.map_or(cores, |threads| threads as usize),
             simd: args.simd.as_deref().map(simd).transpose()?,
             kv_budget: args.kv_budget.unwrap_or_else(default_kv_budget),
+            prefix_cache: args.prefix_cache == "on",
             max_jobs: args.max_jobs,
             max_context: args.max_context,
             route: (route != "builtin").then_some(route),

@@ -181,8 +181,8 @@ impl DriverHandle {
     /// The engine's refusal; [`Reject::QueueFull`] when the driver is overloaded; [`Reject::Draining`] when it has ended.
     pub async fn submit(&self, request: Request) -> Result<(RequestId, mpsc::Receiver<Event>), Reject> {
         let id = RequestId(self.shared.next_id.fetch_add(1, Ordering::Relaxed));
-        // Tokens, log-probs of the prompt, and the end.
-        let (events, receiver) = mpsc::channel(request.max_new_tokens() as usize + 2);
+        // Tokens, the start, log-probs of the prompt, and the end.
+        let (events, receiver) = mpsc::channel(request.max_new_tokens() as usize + 3);
         let (reply, answer) = oneshot::channel();
         let command = Command::Submit { id, request: Box::new(request), events, reply };
         match self.commands.try_send(command) {

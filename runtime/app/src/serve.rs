@@ -170,6 +170,7 @@ fn load(config: &ServeConfig, app: &App, state: &ApiState) -> anyhow::Result<thr
         seed: config.seed,
         queue_max: QUEUE_MAX,
         prefill: Prefill::default(),
+        prefix_cache: config.prefix_cache,
     })?;
 
     let facts = Facts {

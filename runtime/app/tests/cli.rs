@@ -20,7 +20,13 @@ fn help_and_version_are_not_errors() {
 
 #[test]
 fn a_wrong_command_line_ends_with_2() {
-    for words in [&["serve", "--stages", "0"][..], &["serve", "--no-such-flag"], &["nonsense"], &[]] {
+    for words in [
+        &["serve", "--stages", "0"][..],
+        &["serve", "--no-such-flag"],
+        &["serve", "--prefix-cache", "maybe"],
+        &["nonsense"],
+        &[],
+    ] {
         assert_eq!(pointsman(words).status.code(), Some(2), "{words:?}");
     }
 }

@@ -1,12 +1,14 @@
-//! The native routing: decides when there is no policy, and in place of one that fails.
+//! The native rules: they decide when there is no policy, and in place of one that fails.
 //!
 //! Arrivals go to the open chain with room that runs the fewest jobs (join the shortest queue, with one central queue
 //! instead of one per chain), the lowest id on ties; if none has room, or others wait already, they wait. Room goes to the
 //! longest waiting request that fits. Both rules are plain functions of what a policy sees too, so that [`Builtin`], the
 //! same rules as a [`RoutePolicy`] of its own, decides alike; it is also the reference for the same policy in Wasm.
+//!
+//! What leaves the prefix cache is decided here alone for now, by [`victims`].
 
 use crate::decision::{Fault, FaultClass, RouteDecision};
-use crate::port::{Pick, Pull, RoutePolicy, Waiting};
+use crate::port::{Idle, Pick, Pull, RoutePolicy, Waiting};
 use crate::snapshot::{ChainView, RouteEvent, Snapshot};
 
 /// Where a new request of `reserve` tokens goes while `queued` others wait. Never refuses and never defers.
@@ -25,6 +27,12 @@ pub fn pick(chains: impl Iterator<Item = ChainView>, reserve: u32) -> RouteDecis
 #[must_use]
 pub fn pull(chain: &ChainView, waiting: &[Waiting]) -> Option<u32> {
     waiting.iter().position(|job| takes(chain, job.reserve)).map(|index| index as u32)
+}
+
+/// Which of `window`, the ends of idle chains with the least recently used first, are evicted so that `need` blocks become
+/// free: indices, the first to go first. The least recently used go first.
+pub fn victims(window: &[Idle], need: u32) -> impl Iterator<Item = u32> {
+    (0..window.len() as u32).take(need as usize)
 }
 
 fn takes(chain: &ChainView, reserve: u32) -> bool {
@@ -113,6 +121,16 @@ mod tests {
         let closed = ChainView { open: false, ..chain(0, 0, 4, 99) };
         assert_eq!(picks(&[closed, chain(1, 7, 8, 99)], 10), RouteDecision::Dispatch(ChainId(1)));
         assert_eq!(picks(&[closed, chain(1, 8, 8, 99)], 10), RouteDecision::Queue);
+    }
+
+    #[test]
+    fn evicts_the_least_recently_used() {
+        let window: Vec<Idle> =
+            (0..3).map(|last_use| Idle { tenant: 9 - last_use as u32, depth: 16, last_use, hits: 7 }).collect();
+        let victims = |window, need| victims(window, need).collect::<Vec<_>>();
+        assert_eq!(victims(&window, 2), [0, 1]);
+        assert_eq!(victims(&window, 9), [0, 1, 2]);
+        assert!(victims(&[], 1).is_empty());
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub struct EngineConfig {
     pub queue_max: u32,
     /// Prompt tokens of one micro-batch.
     pub prefill: Prefill,
+    /// Whether blocks of ended and running sequences are shared with later prompts of the same tenant that begin alike.
+    /// It does not change what a request generates.
+    pub prefix_cache: bool,
 }
 
 /// A value that no engine can be made from.
@@ -110,6 +113,7 @@ mod tests {
             seed: 0,
             queue_max: 4,
             prefill: Prefill::default(),
+            prefix_cache: true,
         }
     }
 

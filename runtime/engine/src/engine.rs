@@ -35,6 +35,8 @@ pub struct Engine {
     pub(crate) draining: bool,
     pub(crate) seed: u64,
     pub(crate) model: ModelLimits,
+    /// Requests dispatched in this turn, with the cached tokens of their prompts; not told yet.
+    pub(crate) started: Vec<(RequestId, u32)>,
     /// Buffers that keep their memory.
     pub(crate) scratch: Scratch,
     pub(crate) window: Vec<Waiting>,
@@ -57,6 +59,7 @@ impl Engine {
             draining: false,
             seed: config.seed,
             model: config.model,
+            started: Vec::new(),
             scratch: Scratch::default(),
             window: Vec::new(),
             chains,
@@ -116,13 +119,17 @@ impl Engine {
     pub(crate) fn start(&mut self, job: Job, chain: ChainId) {
         let (id, now) = (job.id, self.now);
         let started = self.chains.change(chain).and_then(|chain| {
-            let slot = chain.line.start(job, now)?;
+            let started = chain.line.start(job, now)?;
             chain.dispatched_total += 1;
-            Some(slot)
+            Some(started)
         });
         #[expect(clippy::expect_used, reason = "the guard or the builtin saw this room in the same call")]
-        let slot = started.expect("a chain that a decision may name has room");
-        self.places.insert(id, Place::Chain(chain, slot));
+        let started = started.expect("a chain that a decision may name has room");
+        self.stats.prefix_queries_tokens_total += u64::from(started.asked_tokens);
+        self.stats.prefix_hits_tokens_total += u64::from(started.cached_tokens);
+        self.stats.prefix_evicted_blocks_total += started.evicted_blocks;
+        self.places.insert(id, Place::Chain(chain, started.slot));
+        self.started.push((id, started.cached_tokens));
     }
 
     /// Starts a waiting request on a chain that has room for it.
@@ -177,8 +184,11 @@ impl Engine {
         Some(())
     }
 
-    /// Plans the next micro-batches of every chain that has changed, and brings the figures up to date.
+    /// Tells what was dispatched, plans the next micro-batches of every chain that has changed, and brings the figures up
+    /// to date.
     pub(crate) fn plan_all(&mut self, out: &mut Outbox) {
+        let started = self.started.drain(..);
+        out.events.extend(started.map(|(id, cached_tokens)| (id, Event::Started { cached_tokens })));
         while let Some(chain) = self.chains.next_unplanned() {
             out.plans.extend(std::iter::from_fn(|| chain.line.plan(chain.id)));
             self.stats.chains[chain.id.0 as usize] = chain.stats();

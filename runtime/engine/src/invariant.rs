@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::{Engine, Place};
-use crate::ids::RequestId;
+use crate::ids::{BlockId, RequestId};
 use crate::line::sequence::Phase;
 use crate::yard::chains::Chain;
 
@@ -27,7 +27,9 @@ pub struct Violation {
 pub fn check(engine: &Engine) -> Result<(), Violation> {
     check_cheap(engine)?;
     for chain in engine.chains.iter() {
-        blocks_are_owned_once(chain)?;
+        blocks_are_in_one_state(chain)?;
+        cached_blocks_can_be_found_and_evicted(chain)?;
+        blocks_to_write_are_private(chain)?;
         sequences_are_in_one_place(chain)?;
     }
     requests_are_in_one_place(engine)
@@ -69,22 +71,77 @@ fn jobs_are_bounded(chain: &Chain) -> Result<(), Violation> {
     })
 }
 
-/// Free and reserved blocks together are all blocks of the chain, each exactly once; busy counts the tables.
-fn blocks_are_owned_once(chain: &Chain) -> Result<(), Violation> {
+/// Every block is free, idle or in use, exactly once; a block's holders are the tables that it is in; busy counts the
+/// tables.
+fn blocks_are_in_one_state(chain: &Chain) -> Result<(), Violation> {
     let kv = chain.line.kv();
-    let tables = || chain.line.sequences().map(|(_, sequence)| sequence.table.blocks());
-    let reserved = tables().flat_map(|blocks| blocks.iter());
-    let owned: Vec<u32> = kv.free_blocks().iter().chain(reserved).map(|block| block.0).collect();
-    let distinct: BTreeSet<u32> = owned.iter().copied().filter(|&block| block < kv.total_blocks()).collect();
-    let total = kv.total_blocks() as usize;
-    let (busy, count) = (chain.line.busy() as usize, tables().count());
-    ensure("blocks_are_owned_once", owned.len() == total && distinct.len() == total && busy == count, || {
-        format!(
-            "{:?}: {total} blocks, {} owned, {} distinct; {busy} jobs, {count} tables",
-            chain.id,
-            owned.len(),
-            distinct.len()
-        )
+    // How often each block is (free, idle, in a table).
+    let mut found = vec![(0, 0, 0); kv.total_blocks() as usize];
+    for block in kv.free_blocks() {
+        found[block.0 as usize].0 += 1;
+    }
+    for (block, _) in kv.index().nodes().filter(|(_, node)| node.idle_since.is_some()) {
+        found[block.0 as usize].1 += 1;
+    }
+    let mut tables = 0;
+    for (_, sequence) in chain.line.sequences() {
+        tables += 1;
+        for block in sequence.table.blocks().iter() {
+            found[block.0 as usize].2 += 1;
+        }
+    }
+    let wrong = (0..).map(BlockId).zip(&found).find(|&(block, &(free, idle, used))| {
+        let in_one_state = matches!((free, idle, used), (1, 0, 0) | (0, 1, 0) | (0, 0, 1..));
+        !in_one_state || kv.holders(block) != used
+    });
+    let (busy, idle) = (chain.line.busy(), found.iter().map(|found| found.1).sum::<u32>());
+    ensure("blocks_are_in_one_state", wrong.is_none() && busy == tables && kv.idle_blocks() == idle, || {
+        let counts = format!("{busy} jobs, {tables} tables; {idle} blocks idle of {} counted", kv.idle_blocks());
+        format!("{:?}: (free, idle, in a table) of a block is {wrong:?}; {counts}", chain.id)
+    })
+}
+
+/// A cached block is found behind its parent, which is cached for the same tenant, is in use while it is, and was left no
+/// earlier; the ends are exactly the idle blocks without children. So all idle blocks can be evicted, one after another.
+fn cached_blocks_can_be_found_and_evicted(chain: &Chain) -> Result<(), Violation> {
+    let index = chain.line.kv().index();
+    let block_tokens = chain.line.kv().block_tokens();
+    let mut parents = BTreeSet::new();
+    let stray = index.nodes().find(|&(block, node)| {
+        let full = node.tokens.len() == block_tokens as usize;
+        let found = index.child(node.tenant, node.parent, &node.tokens) == Some(block);
+        let follows = match node.parent {
+            None => node.depth == block_tokens,
+            Some(parent) => index.node(parent).is_some_and(|parent| {
+                let held = parent.idle_since.is_none_or(|left| node.idle_since.is_some_and(|since| since <= left));
+                parent.tenant == node.tenant && parent.depth + block_tokens == node.depth && held
+            }),
+        };
+        parents.extend(node.parent);
+        !(full && found && follows)
+    });
+    let stray = stray.map(|(block, _)| block);
+    let idle = index.nodes().filter(|(block, node)| node.idle_since.is_some() && !parents.contains(block));
+    let mut expected: Vec<_> = idle.map(|(block, node)| (node.idle_since, block)).collect();
+    expected.sort_unstable();
+    let ends_are_right = index.ends().eq(expected.iter().map(|&(_, block)| block));
+    ensure("cached_blocks_can_be_found_and_evicted", stray.is_none() && ends_are_right, || {
+        let ends: Vec<_> = index.ends().collect();
+        format!("{:?}: stray block {stray:?}; ends are {ends:?}, expected {expected:?}", chain.id)
+    })
+}
+
+/// A block that its sequence may still write is in no other table and can not be found.
+fn blocks_to_write_are_private(chain: &Chain) -> Result<(), Violation> {
+    let kv = chain.line.kv();
+    let shared = chain.line.sequences().find_map(|(_, sequence)| {
+        let settled = (sequence.computed() / kv.block_tokens()) as usize;
+        let to_write = sequence.table.blocks().iter().skip(settled);
+        let mut shared = to_write.filter(|&&block| kv.holders(block) != 1 || kv.index().node(block).is_some());
+        shared.next().map(|&block| (sequence.id, block))
+    });
+    ensure("blocks_to_write_are_private", shared.is_none(), || {
+        format!("{:?}: a request may write a block that others see: {shared:?}", chain.id)
     })
 }
 

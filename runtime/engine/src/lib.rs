@@ -12,13 +12,14 @@
 //! 3. `yard`: chains and the central queue; `yard::dispatch` asks the policy where a request goes.
 //! 4. [`snapshot`], [`decision`], [`port`]: what a policy sees, what it may answer, how it is called.
 //! 5. `guard`: is the answer allowed? If not, [`builtin`] decides the same request in the same call.
-//! 6. `line`: one chain at work: KV blocks, sequences, micro-batches, what is in flight.
+//! 6. `line`: one chain at work: KV blocks and the prefix cache, sequences, micro-batches, what is in flight.
 //! 7. [`sample`]: a row of logits becomes a token. [`output`], [`stats`]: events and figures.
 //! 8. [`engine`] holds the state, `step` orders the phases of one turn, [`invariant`] names what always holds.
 //!
-//! What always holds: blocks are conserved and owned once; a dispatched request has all the KV it can need reserved and
-//! is never preempted; a live request is in exactly one place; every accepted request ends in exactly one
-//! [`output::Event::Done`]; every queue is bounded; a request's tokens depend on the request and the model only.
+//! What always holds: a block is free, idle in the prefix cache, or in use, and nobody else can see a block that a sequence
+//! may still write; a dispatched request has all the KV it can need reserved and is never preempted; a live request is in
+//! exactly one place; every accepted request ends in exactly one [`output::Event::Done`]; every queue is bounded; a
+//! request's tokens depend on the request and the model only.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::iter_over_hash_type)]

@@ -2,6 +2,8 @@
 
 /// Waiting requests that `route.pull` sees at once.
 pub const PULL_WINDOW_MAX: usize = 64;
+/// Ends of idle chains that are offered for eviction at once.
+pub const EVICT_WINDOW_MAX: usize = 64;
 /// Requests in the central queue.
 pub const QUEUE_REQUESTS_MAX: usize = 256;
 /// Shortest time after which a deferred request is asked about again, so that a policy can not make the driver spin.

@@ -17,6 +17,11 @@ pub struct Logprob {
 /// Something happened to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
+    /// It has been dispatched to a chain. The first event of every request that runs, and sent once.
+    Started {
+        /// Tokens of the prompt that need not be run, since their keys and values are in the prefix cache.
+        cached_tokens: u32,
+    },
     /// Log-probs of the prompt's tokens, if asked for: one entry for each token, the first `None`. Sent before any token.
     Prompt(Vec<Option<Logprob>>),
     /// One new token. A stop token ends the request and is not sent.

@@ -143,3 +143,20 @@ pub struct StepResult {
     /// Logits in the order of the slices, row after row of `vocab` values; or what went wrong on the device.
     pub logits: Result<Vec<f32>, String>,
 }
+
+/// One end of a chain of idle blocks in the prefix cache: what a `cache` policy will choose victims by.
+///
+/// The window that is offered holds at most [`crate::limits::EVICT_WINDOW_MAX`] ends, least recently used first. To evict an
+/// end is to give up that block and, while more blocks are needed, those before it that have been left at the same moment
+/// and that nothing else follows. Whatever is answered is safe: nobody uses these blocks, they may only be missed later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Idle {
+    /// Opaque number of the tenant whose prompts it serves, and no other's.
+    pub tenant: u32,
+    /// Tokens from the beginning of the sequence to the end of the block: what a hit here saves at most.
+    pub depth: u32,
+    /// When its last sequence left it, on a clock that counts the sequences that have left the chain.
+    pub last_use: u64,
+    /// Sequences that were started on it.
+    pub hits: u64,
+}

@@ -14,7 +14,7 @@ pub struct ChainView {
     pub capacity: u32,
     /// Jobs that run now.
     pub busy: u32,
-    /// KV tokens that can still be reserved.
+    /// KV tokens that can still be reserved; what only the prefix cache holds is counted among them.
     pub free_tokens: u32,
     /// False while draining: it takes no new job.
     pub open: bool,

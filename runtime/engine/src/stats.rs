@@ -9,8 +9,10 @@ pub struct ChainStats {
     pub busy: u32,
     /// Sequences that may run at once.
     pub capacity: u32,
-    /// KV blocks reserved.
+    /// KV blocks reserved for sequences.
     pub kv_blocks_used: u32,
+    /// KV blocks that only the prefix cache holds; they are given up when they are needed.
+    pub kv_blocks_idle: u32,
     /// KV blocks in all.
     pub kv_blocks_total: u32,
     /// Micro-batches completed.
@@ -44,6 +46,12 @@ pub struct Stats {
     pub prompt_tokens_total: u64,
     /// Tokens generated.
     pub generated_tokens_total: u64,
+    /// Prompt tokens of dispatched requests that were looked up in the prefix cache.
+    pub prefix_queries_tokens_total: u64,
+    /// Those of them that were found, and not run.
+    pub prefix_hits_tokens_total: u64,
+    /// Blocks that the prefix cache gave up because others needed them.
+    pub prefix_evicted_blocks_total: u64,
     /// Decisions asked of the route slot.
     pub decisions_total: u64,
     /// Decisions that the builtin made in a policy's place, by class, in the order of [`FaultClass::ALL`].

@@ -1,7 +1,8 @@
 //! Random worlds: arrivals, cancels, results in any order, failing devices, closing chains and hostile policies.
 //!
-//! After every input all invariants are checked; at the end every accepted request has ended exactly once, all blocks are
-//! free, and every stream is what the same request produces alone (or a beginning of it, if it was cut short).
+//! After every input all invariants are checked; at the end every accepted request has ended exactly once, no block is in
+//! use, and every stream is what the same request produces alone (or a beginning of it, if it was cut short). Prompts begin
+//! alike, so that the prefix cache has work; most worlds have one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -9,7 +10,8 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{CONTEXT, MODEL, VOCAB, World, config, undisturbed};
+use common::{CONTEXT, MODEL, VOCAB, World, caching, config, undisturbed};
+use pointsman_engine::EngineConfig;
 use pointsman_engine::builtin::Builtin;
 use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
@@ -120,13 +122,23 @@ impl RoutePolicy for Hostile {
     }
 }
 
+/// A prompt that begins like one of three texts.
+fn random_prompt(dice: &mut Dice) -> Vec<u32> {
+    let (text, tokens) = (dice.below(3), 1 + dice.below(40));
+    let alike = dice.below(tokens + 1);
+    let token = |at| if at < alike { random::bits(text, at) } else { dice.word() };
+    (0..tokens).map(token).map(|word| (word % u64::from(VOCAB)) as u32).collect()
+}
+
 /// Any request that the model's limits allow.
 fn random_request(dice: &mut Dice) -> Request {
-    let prompt = 1 + dice.below(40);
+    let prompt = random_prompt(dice);
     let new = 1 + dice.below(24) as u32;
     let some = |dice: &mut Dice, values: &[f32]| values[dice.below(values.len() as u64) as usize];
+    assert!(prompt.len() as u32 + new <= CONTEXT);
     let raw = RawRequest {
-        prompt: (0..prompt).map(|_| dice.below(u64::from(VOCAB)) as u32).collect(),
+        prompt,
+        tenant: dice.below(2) as u32,
         max_new_tokens: if dice.one_in(8) { None } else { Some(new) },
         min_new_tokens: dice.below(u64::from(new.min(4))) as u32,
         stop_tokens: (0..dice.below(4)).map(|_| dice.below(u64::from(VOCAB)) as u32).collect(),
@@ -145,7 +157,6 @@ fn random_request(dice: &mut Dice) -> Request {
         prompt_logprobs: dice.one_in(4),
         ..RawRequest::default()
     };
-    assert!(prompt + u64::from(new) <= u64::from(CONTEXT));
     Request::check(raw, MODEL).unwrap()
 }
 
@@ -155,15 +166,22 @@ struct Outcome {
     plans: Vec<StepPlan>,
     events: BTreeMap<RequestId, Vec<Event>>,
     refusals: Vec<String>,
+    /// Tokens that were found in the prefix cache.
+    hits: u64,
+    evicted: u64,
 }
 
 const CHAINS: [&[(u32, u32, u32)]; 4] =
     [&[(4, 40, 1)], &[(3, 48, 2), (2, 30, 1)], &[(8, 60, 3)], &[(1, 24, 1), (6, 30, 2), (2, 80, 4)]];
 
-/// One random world. `faults` lets devices fail and results come in any order.
+/// One random world with a prefix cache. `faults` lets devices fail and results come in any order.
 fn run(seed: u64, policy: &mut dyn RoutePolicy, faults: bool) -> Outcome {
-    let chains = CHAINS[seed as usize % CHAINS.len()];
-    let mut world = World::new(&config(chains));
+    run_in(&caching(CHAINS[seed as usize % CHAINS.len()]), seed, policy, faults)
+}
+
+fn run_in(config: &EngineConfig, seed: u64, policy: &mut dyn RoutePolicy, faults: bool) -> Outcome {
+    let chains = &config.chains;
+    let mut world = World::new(config);
     let mut dice = Dice::new(seed);
     let (mut accepted, mut refusals) = (BTreeMap::new(), Vec::new());
     for id in 0..400 {
@@ -206,7 +224,9 @@ fn run(seed: u64, policy: &mut dyn RoutePolicy, faults: bool) -> Outcome {
     world.engine.drain();
     world.finish(policy);
     check_end(&world, &accepted);
-    Outcome { plans: world.plans, events: world.events, refusals }
+    let stats = world.engine.stats();
+    let (hits, evicted) = (stats.prefix_hits_tokens_total, stats.prefix_evicted_blocks_total);
+    Outcome { plans: world.plans, events: world.events, refusals, hits, evicted }
 }
 
 fn check_end(world: &World, accepted: &BTreeMap<u64, Request>) {
@@ -227,10 +247,23 @@ fn check_end(world: &World, accepted: &BTreeMap<u64, Request>) {
 }
 
 #[test]
-fn streams_are_undisturbed_under_the_builtin() {
+fn streams_are_undisturbed_under_the_builtin_with_and_without_a_prefix_cache() {
+    let (mut compared, mut hits, mut evicted) = (0, 0, 0);
     for seed in 0..60 {
-        run(seed, &mut Builtin::default(), false);
+        let cached = run(seed, &mut Builtin::default(), false);
+        let plain = config(CHAINS[seed as usize % CHAINS.len()]);
+        let plain = run_in(&plain, seed, &mut Builtin::default(), false);
+        assert_eq!((plain.hits, plain.evicted), (0, 0));
+        (hits, evicted) = (hits + cached.hits, evicted + cached.evicted);
+        let whole = |events: &[Event]| matches!(events.last(), Some(Event::Done(Finish::Stop | Finish::Length)));
+        for (id, events) in cached.events.iter().filter(|(_, events)| whole(events)) {
+            if let Some(same) = plain.events.get(id).filter(|events| whole(events)) {
+                assert_eq!(events, same, "seed {seed}, request {id:?}");
+                compared += 1;
+            }
+        }
     }
+    assert!(compared > 1500 && hits > 2000 && evicted > 1000, "{compared} {hits} {evicted}");
 }
 
 #[test]

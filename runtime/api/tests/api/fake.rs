@@ -96,9 +96,18 @@ impl Service for Fake {
     }
 
     fn stats(&self) -> Stats {
-        let chain =
-            ChainStats { busy: 2, capacity: 8, kv_blocks_used: 3, kv_blocks_total: 64, ..ChainStats::default() };
-        Stats { running: 2, waiting: 1, prompt_tokens_total: 40, chains: vec![chain, chain], ..Stats::default() }
+        let blocks = ChainStats { kv_blocks_used: 3, kv_blocks_idle: 4, kv_blocks_total: 64, ..ChainStats::default() };
+        let chain = ChainStats { busy: 2, capacity: 8, ..blocks };
+        Stats {
+            running: 2,
+            waiting: 1,
+            prompt_tokens_total: 40,
+            prefix_queries_tokens_total: 39,
+            prefix_hits_tokens_total: 16,
+            prefix_evicted_blocks_total: 5,
+            chains: vec![chain, chain],
+            ..Stats::default()
+        }
     }
 
     fn extra_metrics(&self) -> String {

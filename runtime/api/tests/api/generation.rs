@@ -111,6 +111,16 @@ async fn plain_answers_have_all_of_openai_s_members() {
 }
 
 #[tokio::test]
+async fn usage_says_how_much_of_the_prompt_was_cached() {
+    let script = || [vec![Event::Started { cached_tokens: 16 }], says("ok", Finish::Stop)].concat();
+    for path in [CHAT, COMPLETIONS] {
+        let (text, _, usage) = plain(path, script(), &json!({})).await;
+        assert_eq!((text.as_str(), &usage["prompt_tokens_details"]), ("ok", &json!({"cached_tokens": 16})));
+        assert_eq!(streamed(path, script(), &json!({})).await.2, usage);
+    }
+}
+
+#[tokio::test]
 async fn every_token_has_its_own_chunk_and_usage_only_comes_when_asked_for() {
     let app = app(&Fake::new(Script::Play(says("abcd", Finish::Length))));
     let chunks = post(&app, COMPLETIONS, &body(COMPLETIONS, &json!({"stream": true}))).await.events();

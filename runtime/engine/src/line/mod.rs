@@ -1,9 +1,10 @@
 //! One chain at work: continuous batching over a paged KV store, several micro-batches in flight.
 //!
-//! A sequence enters with [`Line::start`], which reserves blocks for all the tokens it can ever have, and takes part in
-//! micro-batches that [`Line::plan`] makes ([`batch`] says how) until [`Line::settle`] finds that it has ended. It is in at
-//! most one micro-batch at a time. Its blocks are released when it leaves, and it leaves only when no micro-batch that
-//! uses them is in flight: one that is cancelled meanwhile stays as a *remnant* until then.
+//! A sequence enters with [`Line::start`], which reserves blocks for all the tokens it can ever have, sharing those that
+//! hold the beginning of its prompt already ([`kv`]), and takes part in micro-batches that [`Line::plan`] makes ([`batch`]
+//! says how) until [`Line::settle`] finds that it has ended. It is in at most one micro-batch at a time. Its blocks are
+//! released when it leaves, and it leaves only when no micro-batch that uses them is in flight: one that is cancelled
+//! meanwhile stays as a *remnant* until then.
 
 pub(crate) mod batch;
 
@@ -16,7 +17,7 @@ pub(crate) mod sequence;
 use std::collections::{BTreeMap, VecDeque};
 use std::slice::ChunksExact;
 
-use crate::config::{ChainConfig, Prefill};
+use crate::config::{ChainConfig, EngineConfig, Prefill};
 use crate::ids::{Micros, RequestId};
 use crate::line::kv::BlockPool;
 use crate::line::pipeline::{Part, Pipeline};
@@ -43,6 +44,17 @@ pub(crate) struct Line {
     tokens_total: u64,
 }
 
+/// A sequence that has just started.
+pub(crate) struct Started {
+    pub slot: Slot,
+    /// Tokens of its prompt that were looked up in the prefix cache.
+    pub asked_tokens: u32,
+    /// Those of them that were found.
+    pub cached_tokens: u32,
+    /// Blocks that were evicted for it.
+    pub evicted_blocks: u64,
+}
+
 /// A sequence that has just ended.
 pub(crate) struct Ended {
     pub id: RequestId,
@@ -51,15 +63,15 @@ pub(crate) struct Ended {
 }
 
 impl Line {
-    pub fn new(chain: &ChainConfig, block_tokens: u32, settings: Prefill) -> Self {
+    pub fn new(chain: &ChainConfig, config: &EngineConfig) -> Self {
         Self {
-            kv: BlockPool::new(chain.kv_blocks, block_tokens),
+            kv: BlockPool::new(chain.kv_blocks, config.block_tokens, config.prefix_cache),
             slots: (0..chain.jobs_max).map(|_| None).collect(),
             free: (0..chain.jobs_max).rev().collect(),
             prefill: BTreeMap::new(),
             decode: VecDeque::with_capacity(chain.jobs_max as usize),
             pipeline: Pipeline::new(chain.stages),
-            settings,
+            settings: config.prefill,
             started_total: 0,
             tokens_total: 0,
         }
@@ -91,15 +103,23 @@ impl Line {
         self.prefill.values().chain(&self.decode).copied()
     }
 
-    /// Reserves blocks for all of a job's tokens and lets it run. `None` if there is no slot or no room for it.
-    pub fn start(&mut self, job: Job, now: Micros) -> Option<Slot> {
+    /// Reserves blocks for all of a job's tokens and lets it run behind what is cached of its prompt. `None` if there is no
+    /// slot or no room for it.
+    pub fn start(&mut self, job: Job, now: Micros) -> Option<Started> {
         let &slot = self.free.last()?;
-        let table = self.kv.reserve(job.request.reserve_tokens())?;
+        let (request, evicted_before) = (&job.request, self.kv.evicted_total());
+        let (tenant, prompt) = (request.raw().tenant, &request.raw().prompt);
+        // Log-probs of the prompt need the rows of all its tokens.
+        let asks = self.kv.caches() && !request.raw().prompt_logprobs;
+        let asked_tokens = if asks { request.prompt_tokens() } else { 0 };
+        let cached_tokens = if asks { self.kv.cached_tokens(tenant, prompt) } else { 0 };
+        let table = self.kv.reserve(request.reserve_tokens(), tenant, &prompt[..cached_tokens as usize])?;
         self.free.pop();
-        self.slots[slot as usize] = Some(Sequence::new(job, table, self.started_total, now));
+        self.slots[slot as usize] = Some(Sequence::new(job, table, cached_tokens, self.started_total, now));
         self.prefill.insert(self.started_total, slot);
         self.started_total += 1;
-        Some(slot)
+        let evicted_blocks = self.kv.evicted_total() - evicted_before;
+        Some(Started { slot, asked_tokens, cached_tokens, evicted_blocks })
     }
 
     /// Stops a sequence from outside. In flight it leaves a remnant behind that [`Self::settle`] clears.
@@ -157,14 +177,20 @@ impl Line {
         out: &mut Outbox,
     ) -> Option<Ended> {
         let sequence = self.slots[part.slot as usize].as_mut()?;
-        if sequence.phase == Phase::Remnant {
-            self.leave(part.slot);
-            return None;
-        }
+        let is_remnant = sequence.phase == Phase::Remnant;
         let finish = match rows {
+            Ok(_) if is_remnant => None,
             Ok(rows) => sequence.advance(part.tokens, rows, scratch, out),
             Err(why) => Some(Finish::Failed(why.to_owned())),
         };
+        match &finish {
+            Some(Finish::Failed(_)) => self.kv.forget(&sequence.table),
+            _ => sequence.publish(&mut self.kv),
+        }
+        if is_remnant {
+            self.leave(part.slot);
+            return None;
+        }
         if let Some(finish) = finish {
             let ended = Ended { id: sequence.id, finish, started: sequence.started };
             self.leave(part.slot);

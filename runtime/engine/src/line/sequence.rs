@@ -4,7 +4,7 @@ use std::slice::ChunksExact;
 use std::sync::Arc;
 
 use crate::ids::{Micros, RequestId, TokenId};
-use crate::line::kv::Table;
+use crate::line::kv::{BlockPool, Table};
 use crate::output::{Event, Finish, Logprob, Outbox};
 use crate::port::{Logits, SeqSlice};
 use crate::request::Request;
@@ -23,6 +23,7 @@ pub(crate) enum Phase {
 }
 
 /// A dispatched request. Invariant: `computed <= prompt + output`, and the table covers every token it can ever have.
+/// Blocks that hold tokens from `computed` on are its own, since it may write them.
 pub(crate) struct Sequence {
     pub id: RequestId,
     /// Number of its dispatch on this chain.
@@ -40,7 +41,8 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    pub fn new(job: Job, table: Table, order: u64, now: Micros) -> Self {
+    /// `cached` tokens of the prompt, not all of them, are in the table's blocks already.
+    pub fn new(job: Job, table: Table, cached: u32, order: u64, now: Micros) -> Self {
         let sampler = Sampler::new(&job.request);
         Self {
             id: job.id,
@@ -50,10 +52,15 @@ impl Sequence {
             table,
             request: job.request,
             output: Vec::new(),
-            computed: 0,
+            computed: cached,
             sampler,
             prompt_logprobs: Vec::new(),
         }
+    }
+
+    /// Tokens whose keys and values are in the store.
+    pub fn computed(&self) -> u32 {
+        self.computed
     }
 
     /// Whether part of the prompt is still to be run.
@@ -75,6 +82,12 @@ impl Sequence {
         let known = self.request.raw().prompt.iter().chain(&self.output);
         let tokens = known.skip(self.computed as usize).take(tokens as usize).copied().collect();
         SeqSlice { request: self.id, start: self.computed, tokens, blocks: Arc::clone(self.table.blocks()), logits }
+    }
+
+    /// Lets others find the blocks that are full by now.
+    pub fn publish(&mut self, kv: &mut BlockPool) {
+        let known = self.request.raw().prompt.iter().chain(&self.output);
+        kv.publish(&mut self.table, self.computed, known.copied());
     }
 
     /// Takes in that `tokens` more are in the KV store, with the rows of logits that were asked for. Draws the next token

@@ -26,7 +26,7 @@ pub(crate) struct Chain {
 
 impl Chain {
     fn new(id: ChainId, chain: &ChainConfig, config: &EngineConfig) -> Self {
-        let line = Line::new(chain, config.block_tokens, config.prefill);
+        let line = Line::new(chain, config);
         Self { id, jobs_max: chain.jobs_max, open: true, service: Micros(0), dispatched_total: 0, line }
     }
 
@@ -52,7 +52,8 @@ impl Chain {
         ChainStats {
             busy: self.line.busy(),
             capacity: self.jobs_max,
-            kv_blocks_used: kv.total_blocks() - kv.free_blocks().len() as u32,
+            kv_blocks_used: kv.used_blocks(),
+            kv_blocks_idle: kv.idle_blocks(),
             kv_blocks_total: kv.total_blocks(),
             steps_total: self.line.pipeline().returned_total(),
             tokens_total: self.line.tokens_total(),
@@ -147,13 +148,20 @@ impl Marks {
 mod tests {
     use super::*;
     use crate::config::Prefill;
+    use crate::request::ModelLimits;
 
     #[test]
     fn service_time_is_smoothed_by_an_eighth() {
-        let config = ChainConfig { jobs_max: 1, kv_blocks: 1, stages: 1 };
-        let line = Line::new(&config, 16, Prefill::default());
-        let mut chain =
-            Chain { id: ChainId(0), jobs_max: 1, open: true, service: Micros(0), dispatched_total: 0, line };
+        let config = EngineConfig {
+            chains: vec![ChainConfig { jobs_max: 1, kv_blocks: 1, stages: 1 }],
+            block_tokens: 16,
+            model: ModelLimits { context_tokens: 16, vocab: 8 },
+            seed: 0,
+            queue_max: 0,
+            prefill: Prefill::default(),
+            prefix_cache: false,
+        };
+        let mut chain = Chain::new(ChainId(0), &config.chains[0], &config);
         let mut note = |job| {
             chain.note_service(Micros(job));
             chain.service.0

@@ -17,7 +17,7 @@ pub const CONTEXT: u32 = 96;
 pub const MODEL: ModelLimits = ModelLimits { context_tokens: CONTEXT, vocab: VOCAB };
 pub const BLOCK_TOKENS: u32 = 4;
 
-/// Chains of (jobs_max, kv_blocks, stages).
+/// Chains of (jobs_max, kv_blocks, stages), without a prefix cache.
 pub fn config(chains: &[(u32, u32, u32)]) -> EngineConfig {
     let chain = |&(jobs_max, kv_blocks, stages)| ChainConfig { jobs_max, kv_blocks, stages };
     EngineConfig {
@@ -27,7 +27,13 @@ pub fn config(chains: &[(u32, u32, u32)]) -> EngineConfig {
         seed: 1,
         queue_max: 8,
         prefill: Prefill { alone_tokens: 16, beside_decode_tokens: 6, scored_tokens: 3 },
+        prefix_cache: false,
     }
+}
+
+/// The same with a prefix cache.
+pub fn caching(chains: &[(u32, u32, u32)]) -> EngineConfig {
+    EngineConfig { prefix_cache: true, ..config(chains) }
 }
 
 /// A greedy request for `new` tokens after a prompt of `prompt` tokens that nothing stops.
@@ -44,7 +50,7 @@ pub fn logits(tokens: impl Iterator<Item = TokenId>) -> Vec<f32> {
     (0..u64::from(VOCAB)).map(|i| (random::unit(key, i) * 8.0 - 4.0) as f32).collect()
 }
 
-/// What a request produces when nothing is around it.
+/// What a request produces when nothing is around it, once it has started.
 pub fn undisturbed(request: &Request) -> Vec<Event> {
     let (raw, mut scratch) = (request.raw(), Scratch::default());
     let mut events = Vec::new();
@@ -104,6 +110,9 @@ pub struct World {
     pub engine: Engine,
     pub now: u64,
     pub plans: Vec<StepPlan>,
+    /// Cached tokens of the prompts that have been started.
+    pub started: BTreeMap<RequestId, u32>,
+    /// All events but those.
     pub events: BTreeMap<RequestId, Vec<Event>>,
     pub out: Outbox,
     chains: Vec<FakeChain>,
@@ -119,6 +128,7 @@ impl World {
             engine: Engine::new(config).unwrap(),
             now: 0,
             plans: Vec::new(),
+            started: BTreeMap::new(),
             events: BTreeMap::new(),
             out: Outbox::default(),
             chains: config.chains.iter().map(chain).collect(),
@@ -204,6 +214,12 @@ impl World {
         for (id, event) in std::mem::take(&mut self.out.events) {
             let events = self.events.entry(id).or_default();
             assert!(!matches!(events.last(), Some(Event::Done(_))), "{id:?} got {event:?} after its end");
+            if let Event::Started { cached_tokens } = event {
+                assert!(self.started.insert(id, cached_tokens).is_none(), "{id:?} was started twice");
+                assert!(events.is_empty(), "{id:?} was started after {events:?}");
+                continue;
+            }
+            assert!(matches!(event, Event::Done(_)) || self.started.contains_key(&id), "{event:?} before the start");
             events.push(event);
         }
         for plan in std::mem::take(&mut self.out.plans) {

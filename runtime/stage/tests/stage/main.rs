@@ -10,3 +10,4 @@ mod harness;
 mod chain;
 mod graph;
 mod load;
+mod prefix;
