@@ -10,7 +10,9 @@
 //! What a policy can not have: a clock (use `ask.now`), randomness (use `ask.rnd`), files, sockets, threads. Its budget is
 //! about 100 µs and 16 MiB; `pointsman_sdk::log` sends a line to the operator, and so does a panic before it ends you.
 
-use pointsman_sdk::{Cluster, Decision, Event, InitError, Pull, Request, RoutePolicy, Waiting, no_knobs};
+use pointsman_sdk::{
+    Candidate, Cluster, Decision, Event, InitError, Overlap, Pull, Request, RoutePolicy, Waiting, no_knobs,
+};
 
 /// First fit: the first chain, by id, that can take the request.
 ///
@@ -53,7 +55,15 @@ impl RoutePolicy for FirstFit {
         }
     }
 
-    // Also optional: `STATE_SCHEMA`, `save` and `restore` hand state over to the next version; route-round-robin does.
+    /// Optional, for people: what each chain that you considered was worth, the lowest being the best. Never on the live path.
+    fn trace(&self, ask: &Request, _overlap: &[Overlap], cluster: &Cluster) -> Vec<Candidate> {
+        let fitting = cluster.chains().iter().filter(|chain| chain.fits(ask.reserve));
+        fitting.map(|chain| Candidate { chain: chain.id(), score: chain.id().0.into() }).collect()
+    }
+
+    // Also optional: `STATE_SCHEMA`, `save` and `restore` hand state over to the next version; route-round-robin does. `NEEDS` and
+    // `pick_affine` tell you what each chain holds of the prompt; route-cache-aware does. `METRICS` declares figures of your own
+    // for the server's metrics, which `count` and `gauge` write; `dump` shows your state.
 }
 
 pointsman_sdk::export_route!(FirstFit);

@@ -3,7 +3,7 @@
 //! Decides exactly as the host's builtin does, so that either can stand in for the other. Chains differ in speed only
 //! through the places that they have; a policy that weighs service times is another one.
 
-use pointsman_sdk::{Chain, Cluster, Decision, InitError, Request, RoutePolicy, no_knobs};
+use pointsman_sdk::{Candidate, Chain, Cluster, Decision, InitError, Overlap, Request, RoutePolicy, no_knobs};
 
 /// The policy. It needs no memory of its own: the SDK's view is enough.
 pub struct Jsq;
@@ -23,6 +23,12 @@ impl RoutePolicy for Jsq {
         }
         let shortest = cluster.best_fit(ask.reserve, Chain::busy);
         shortest.map_or(Decision::Queue, |chain| Decision::Dispatch(chain.id()))
+    }
+
+    /// The jobs of each chain that fits.
+    fn trace(&self, ask: &Request, _overlap: &[Overlap], cluster: &Cluster) -> Vec<Candidate> {
+        let considered = cluster.chains().iter().filter(|chain| cluster.queued() == 0 && chain.fits(ask.reserve));
+        considered.map(|chain| Candidate { chain: chain.id(), score: chain.busy().into() }).collect()
     }
 }
 
@@ -60,6 +66,17 @@ mod tests {
         policy.busy(3, 9);
         assert_eq!(policy.pick(&request(10)), Decision::Queue);
         assert_eq!(policy.pick(&request(5)), Decision::Dispatch(ChainId(0)));
+    }
+
+    #[test]
+    fn the_lowest_score_is_the_choice() {
+        let mut policy = jsq(&[(4, 100), (4, 100), (4, 5)]);
+        policy.busy(0, 2);
+        let scores = policy.trace(&request(10), &[]);
+        let expected = [(0, 2.0), (1, 0.0)].map(|(chain, score)| Candidate { chain: ChainId(chain), score });
+        assert_eq!(scores, expected);
+        policy.event(Event::Queued(1));
+        assert_eq!(policy.trace(&request(10), &[]), []);
     }
 
     #[test]

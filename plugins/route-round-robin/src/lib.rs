@@ -2,11 +2,20 @@
 //!
 //! The turn is handed over to the next version of this policy on a swap, so that a swap does not favour chain 0.
 
-use pointsman_sdk::{ChainId, Cluster, Decision, InitError, Request, RoutePolicy, no_knobs};
+use pointsman_sdk::{Candidate, Chain, ChainId, Cluster, Decision, InitError, Overlap, Request, RoutePolicy, no_knobs};
 
 /// The policy. Its state is the chain whose turn is next: one more than the id that was last used.
 pub struct RoundRobin {
     turn: u32,
+}
+
+impl RoundRobin {
+    /// All chains, beginning with the one whose turn it is.
+    fn in_turn<'a>(&self, cluster: &'a Cluster) -> impl Iterator<Item = &'a Chain> + use<'a> {
+        let chains = cluster.chains();
+        let (before, after) = chains.split_at(chains.partition_point(|chain| chain.id() < ChainId(self.turn)));
+        after.iter().chain(before)
+    }
 }
 
 impl RoutePolicy for RoundRobin {
@@ -33,15 +42,20 @@ impl RoutePolicy for RoundRobin {
         if cluster.queued() > 0 {
             return Decision::Queue;
         }
-        let chains = cluster.chains();
-        let (before, after) = chains.split_at(chains.partition_point(|chain| chain.id() < ChainId(self.turn)));
-        match after.iter().chain(before).find(|chain| chain.fits(ask.reserve)) {
+        match self.in_turn(cluster).find(|chain| chain.fits(ask.reserve)) {
             Some(chain) => {
                 self.turn = chain.id().0.wrapping_add(1);
                 Decision::Dispatch(chain.id())
             }
             None => Decision::Queue,
         }
+    }
+
+    /// How far off each chain's turn is, of those that fit.
+    fn trace(&self, ask: &Request, _overlap: &[Overlap], cluster: &Cluster) -> Vec<Candidate> {
+        let turns = (0..).map(f64::from).zip(self.in_turn(cluster));
+        let considered = turns.filter(|(_, chain)| cluster.queued() == 0 && chain.fits(ask.reserve));
+        considered.map(|(score, chain)| Candidate { chain: chain.id(), score }).collect()
     }
 
     fn save(&self) -> Option<Vec<u8>> {
@@ -84,6 +98,16 @@ mod tests {
         policy.busy(0, 4);
         policy.busy(3, 4);
         assert_eq!(picks(&mut policy, 10, 2), [None, None]);
+    }
+
+    #[test]
+    fn the_lowest_score_is_the_next_in_turn() {
+        let mut policy = round_robin(&[(4, 100), (4, 9), (4, 100)]);
+        picks(&mut policy, 10, 1);
+        let scores = policy.trace(&request(10), &[]);
+        let expected = [(2, 1.0), (0, 2.0)].map(|(chain, score)| Candidate { chain: ChainId(chain), score });
+        assert_eq!(scores, expected);
+        assert_eq!(picks(&mut policy, 10, 1), [Some(2)]);
     }
 
     #[test]

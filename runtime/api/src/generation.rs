@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pointsman_engine::ids::TokenId;
+use pointsman_engine::ids::{RequestId, TokenId};
 use pointsman_engine::output::{Event, Finish, Logprob};
 use pointsman_engine::request::{RawRequest, Reject, Request};
 use serde::Serialize;
@@ -68,6 +68,8 @@ pub(crate) struct Job {
 
 /// A request that runs.
 pub(crate) struct Generation {
+    /// The engine's number.
+    pub(crate) request: RequestId,
     submission: Option<Submission>,
     text: TextStream<Entry>,
     prompt_only: bool,
@@ -99,6 +101,7 @@ impl Generation {
             facts.finish = Some("disconnected");
         }
         Ok(Self {
+            request: submission.id,
             submission: Some(submission),
             text,
             prompt_only: job.prompt_only,

@@ -135,7 +135,7 @@ fn request_id(headers: &HeaderMap) -> String {
         Some(id) if !id.is_empty() && id.len() <= REQUEST_ID_BYTES_MAX && id.bytes().all(|b| b.is_ascii_graphic()) => {
             id.to_owned()
         }
-        _ => ids::fresh("req"),
+        _ => format!("req-{:016x}{:016x}", ids::random(), ids::random()),
     }
 }
 

@@ -10,6 +10,10 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config;
 
+mod policy;
+
+pub use policy::{ModeArg, PolicyCommand, ServerArgs, SwapArgs};
+
 /// LLM inference runtime whose scheduler can be changed while it runs.
 #[derive(Parser)]
 #[command(name = "pointsman", version, args_override_self = true)]
@@ -108,78 +112,6 @@ pub enum ModelCommand {
         /// A GGUF file or the name of a model.
         #[arg(default_value = crate::fetch::DEFAULT_MODEL)]
         model: String,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-/// Where the server of a `policy` command is.
-#[derive(Args)]
-pub struct ServerArgs {
-    /// The running server.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
-    pub server: String,
-    /// File that holds the admin token, if the server wants one.
-    #[arg(long, value_name = "FILE")]
-    pub admin_token_file: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Policies.
-#[derive(Subcommand)]
-pub enum PolicyCommand {
-    /// Show who decides in a running server, and what could.
-    List {
-        #[command(flatten)]
-        server: ServerArgs,
-    },
-    /// Let another policy decide in a running server, without a restart.
-    Swap {
-        /// The slot, e.g. route.
-        slot: String,
-        /// A policy that ships with the server, a sha256: digest, or a .wasm file.
-        policy: String,
-        /// The policy's own configuration, a JSON object.
-        #[arg(long, value_name = "JSON", default_value = "")]
-        policy_config: String,
-        #[command(flatten)]
-        server: ServerArgs,
-    },
-    /// Bring the previous policy back.
-    Rollback {
-        /// The slot, e.g. route.
-        slot: String,
-        #[command(flatten)]
-        server: ServerArgs,
-    },
-    /// Let the native builtin decide; runs no guest code.
-    Eject {
-        /// The slot, e.g. route.
-        slot: String,
-        #[command(flatten)]
-        server: ServerArgs,
-    },
-    /// Compile a policy crate to a component.
-    Build {
-        /// The folder of the crate.
-        dir: PathBuf,
-        /// Where to write the component.
-        #[arg(short, long, value_name = "FILE")]
-        output: PathBuf,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Verify, compile and try a policy the way a server would, and say what it is or why it is refused.
-    Check {
-        /// The component.
-        file: PathBuf,
-        /// The policy's own configuration, a JSON object.
-        #[arg(long, value_name = "JSON", default_value = "")]
-        policy_config: String,
         /// Print JSON.
         #[arg(long)]
         json: bool,

@@ -13,20 +13,25 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use pointsman_engine::Engine;
 use pointsman_engine::ids::{Micros, RequestId};
-use pointsman_engine::output::{Event, Outbox};
+use pointsman_engine::output::{Event, Finish, Outbox};
 use pointsman_engine::port::{StepPlan, StepResult};
 use pointsman_engine::request::{Reject, Request};
 use pointsman_engine::stats::Stats;
-use pointsman_policy::{RouteSlot, SlotReport};
+use pointsman_policy::slo::Sample;
+use pointsman_policy::{Notice, RouteSlot, SlotReport};
 use pointsman_stage::Chain;
 use pointsman_tensor::cpu::Cpu;
 use tokio::sync::{mpsc, oneshot};
 
+/// What has been decided is in the log, and known to a shadow, after this long.
+const FLUSH_AFTER: Micros = Micros(200_000);
 /// Commands that may wait for the driver; more are refused as overload.
 const COMMANDS_MAX: usize = 1024;
 
-/// A change of the route slot, made on the driver's thread between two decisions.
-pub type SlotChange = Box<dyn FnOnce(&mut RouteSlot) + Send>;
+/// A change of the route slot, made on the driver's thread between two decisions, and its answer, sent when the new state has been
+/// published.
+type SlotChange = Box<dyn FnOnce(&mut RouteSlot) -> Reply + Send>;
+type Reply = Box<dyn FnOnce() + Send>;
 
 enum Command {
     Submit {
@@ -60,14 +65,46 @@ pub struct Driver {
     chains: Vec<Chain<Cpu>>,
     commands: Receiver<Command>,
     results: Receiver<StepResult>,
-    readers: HashMap<RequestId, mpsc::Sender<Event>>,
+    readers: HashMap<RequestId, Reader>,
+    /// Told what the slot does by itself.
+    notices: Sender<Notice>,
+    replies: Vec<Reply>,
+    flushed: Micros,
     shared: Arc<Shared>,
     clock: Instant,
 }
 
+/// Who waits for a request's events, and how fast they came.
+struct Reader {
+    events: mpsc::Sender<Event>,
+    arrived: Micros,
+    first: Micros,
+    tokens: u64,
+}
+
+impl Reader {
+    /// Notes one event; the times of a request that has ended well.
+    fn note(&mut self, event: &Event, now: Micros) -> Option<Sample> {
+        match event {
+            Event::Token { .. } => {
+                self.tokens += 1;
+                if self.tokens == 1 {
+                    self.first = now;
+                }
+                None
+            }
+            Event::Done(Finish::Stop | Finish::Length) if self.tokens > 0 => Some(Sample {
+                ttft_micros: self.first.since(self.arrived).0,
+                tpot_micros: now.since(self.first).0.checked_div(self.tokens - 1),
+            }),
+            _ => None,
+        }
+    }
+}
+
 impl Driver {
-    /// Starts the thread. `chains` are in the order of their ids; `results` is where they report to. The thread ends
-    /// when the last handle is gone.
+    /// Starts the thread. `chains` are in the order of their ids; `results` is where they report to; `notices` is told what the
+    /// slot does by itself. The thread ends when the last handle is gone.
     ///
     /// # Errors
     /// The thread can not be started.
@@ -76,13 +113,16 @@ impl Driver {
         slot: RouteSlot,
         chains: Vec<Chain<Cpu>>,
         results: Receiver<StepResult>,
+        notices: Sender<Notice>,
     ) -> std::io::Result<(DriverHandle, JoinHandle<()>)> {
         let (sender, commands) = bounded(COMMANDS_MAX);
         let published = Mutex::new((engine.stats().clone(), slot.report()));
         let shared = Arc::new(Shared { next_id: AtomicU64::new(0), published });
         let handle = DriverHandle { commands: sender, shared: Arc::clone(&shared) };
         let clock = Instant::now();
-        let driver = Self { engine, slot, chains, commands, results, readers: HashMap::new(), shared, clock };
+        let (readers, replies, flushed) = (HashMap::new(), Vec::new(), Micros(0));
+        let driver =
+            Self { engine, slot, chains, commands, results, readers, notices, replies, flushed, shared, clock };
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || driver.run())?;
         Ok((handle, thread))
     }
@@ -91,7 +131,7 @@ impl Driver {
         let mut out = Outbox::default();
         loop {
             let now = self.now();
-            let deadline = self.engine.next_deadline().map_or(1_000_000, |at| at.since(now).0);
+            let deadline = self.engine.next_deadline().map_or(500_000, |at| at.since(now).0.min(500_000));
             select! {
                 recv(self.results) -> result => match result {
                     Ok(result) => self.engine.complete(self.now(), result, &mut self.slot, &mut out),
@@ -119,7 +159,7 @@ impl Driver {
         let now = self.now();
         match command {
             Command::Submit { id, request, events, reply } => {
-                self.readers.insert(id, events);
+                self.readers.insert(id, Reader { events, arrived: now, first: now, tokens: 0 });
                 let outcome = self.engine.submit(now, id, *request, &mut self.slot, out);
                 if outcome.is_err() {
                     self.readers.remove(&id);
@@ -129,7 +169,7 @@ impl Driver {
                 }
             }
             Command::Cancel(id) => self.engine.cancel(now, id, &mut self.slot, out),
-            Command::Slot(change) => change(&mut self.slot),
+            Command::Slot(change) => self.replies.push(change(&mut self.slot)),
             Command::Drain => self.engine.drain(),
             Command::Abort(why) => self.engine.fail_all(&why, out),
         }
@@ -159,7 +199,12 @@ impl Driver {
     /// A reader's channel has room for all events of its request, so a failed send means that the reader is gone.
     fn deliver(&mut self, id: RequestId, event: Event, out: &mut Outbox) {
         let last = matches!(event, Event::Done(_));
-        let gone = self.readers.get(&id).is_some_and(|reader| reader.try_send(event).is_err());
+        let now = self.now();
+        let Some(reader) = self.readers.get_mut(&id) else { return };
+        if let Some(sample) = reader.note(&event, now) {
+            self.slot.observe(id, sample);
+        }
+        let gone = reader.events.try_send(event).is_err();
         if last {
             self.readers.remove(&id);
         } else if gone {
@@ -167,10 +212,21 @@ impl Driver {
         }
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
+        let now = self.now();
+        if now.since(self.flushed) > FLUSH_AFTER {
+            self.flushed = now;
+            self.slot.flush();
+        }
+        for notice in self.slot.take_notices() {
+            // Nobody listens any more only at the very end.
+            let _ = self.notices.try_send(notice);
+        }
         let mut published = self.shared.published.lock().unwrap_or_else(PoisonError::into_inner);
         published.0.clone_from(self.engine.stats());
         published.1 = self.slot.report();
+        drop(published);
+        self.replies.drain(..).for_each(|reply| reply());
     }
 }
 
@@ -206,8 +262,9 @@ impl DriverHandle {
     ) -> Option<T> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Slot(Box::new(move |slot| {
+            let outcome = change(slot);
             // The asker may have gone away; the change stands.
-            let _ = reply.send(change(slot));
+            Box::new(move || drop(reply.send(outcome)))
         })));
         answer.await.ok()
     }

@@ -1,6 +1,8 @@
 //! The `pointsman` binary: reads the command line and hands over. Exit status: 0 done, 1 failed (one line on stderr says
 //! why and what to do), 2 the command line or configuration file is wrong.
 
+mod admin;
+mod audit;
 mod cli;
 mod config;
 mod driver;
@@ -8,6 +10,7 @@ mod fetch;
 mod model;
 mod policies;
 mod policy;
+mod policy_metrics;
 mod serve;
 mod service;
 

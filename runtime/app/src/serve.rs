@@ -15,7 +15,8 @@ use pointsman_api::text::ModelText;
 use pointsman_engine::ids::ChainId;
 use pointsman_engine::request::ModelLimits;
 use pointsman_engine::{ChainConfig, Engine, EngineConfig, Prefill};
-use pointsman_policy::{Candidate, PolicyHost, RouteSlot};
+use pointsman_policy::limits::RECORD_BYTES_MAX;
+use pointsman_policy::{Candidate, DecisionLog, Guard, PolicyHost, RouteSlot};
 use pointsman_stage::{Chain, ChainOptions, Model, ModelCard};
 use pointsman_tensor::cpu::Cpu;
 use pointsman_tensor::kv::bytes_per_token;
@@ -23,16 +24,20 @@ use pointsman_tensor::weights::Gguf;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::admin::{self, info};
 use crate::config::ServeConfig;
 use crate::driver::Driver;
 use crate::model::{Located, locate, vocabulary};
-use crate::service::{App, info};
+use crate::service::{App, Running};
 
 /// Tokens in a KV block.
 const BLOCK_TOKENS: u32 = 32;
 
 /// Requests that may wait for a chain; more are refused with 429.
 const QUEUE_MAX: u32 = 256;
+
+/// What the slot does by itself and nobody has written down yet.
+const NOTICES_MAX: usize = 64;
 
 /// How long clients may take to read the end of their answers when the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -132,7 +137,7 @@ impl Signals {
 }
 
 /// Loads everything and opens for requests. Returns the engine's thread.
-fn load(config: &ServeConfig, app: &App, state: &ApiState) -> anyhow::Result<thread::JoinHandle<()>> {
+fn load(config: &ServeConfig, app: &Arc<App>, state: &ApiState) -> anyhow::Result<thread::JoinHandle<()>> {
     let located = locate(&config.model)?;
     let gguf = Gguf::open(&located.path)?;
     let cpu = Arc::new(Cpu::new(config.threads, config.simd)?);
@@ -185,15 +190,18 @@ fn load(config: &ServeConfig, app: &App, state: &ApiState) -> anyhow::Result<thr
     };
     facts.print();
     let metrics = facts.metrics();
-    let mut slot = RouteSlot::new();
+    let (tap, log) = DecisionLog::start(RECORD_BYTES_MAX)?;
+    let mut slot = RouteSlot::new(tap, Arc::clone(app.host.quarantine()));
     if let Some(candidate) = candidate {
-        drop(slot.swap_in(candidate));
+        drop(slot.swap_in(candidate, Guard::default()));
     }
-    let (driver, thread) = Driver::spawn(engine, slot, chains, results)?;
+    let (notices, noticed) = crossbeam_channel::bounded(NOTICES_MAX);
+    admin::follow(Arc::clone(app), noticed)?;
+    let (driver, thread) = Driver::spawn(engine, slot, chains, results, notices)?;
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let id = config.served_model_name.clone().unwrap_or(located.name);
     state.set_model(ModelInfo { id, created, limits }, text);
-    app.start(driver, metrics);
+    app.start(Running { driver, log, facts: metrics });
     Ok(thread)
 }
 

@@ -18,7 +18,8 @@ impl Engine {
     ) -> Result<(), Reject> {
         self.admit(id, &request)?;
         let may_wait = !self.queue.is_full();
-        let decision = self.pick(policy, question(&request, self.now), may_wait);
+        let overlap = self.overlaps(policy, &request);
+        let decision = self.pick(policy, question(id, &request, self.now), &overlap, may_wait);
         let mut job = Job { id, request, arrived: self.now, not_before: None };
         match decision.ok_or(Reject::QueueFull(self.queue.max()))? {
             RouteDecision::Dispatch(chain) => self.start(job, chain),

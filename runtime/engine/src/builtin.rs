@@ -8,7 +8,7 @@
 //! What leaves the prefix cache is decided here alone for now, by [`victims`].
 
 use crate::decision::{Fault, FaultClass, RouteDecision};
-use crate::port::{Idle, Pick, Pull, RoutePolicy, Waiting};
+use crate::port::{Idle, Overlap, Pick, Pull, RoutePolicy, Waiting};
 use crate::snapshot::{ChainView, RouteEvent, Snapshot};
 
 /// Where a new request of `reserve` tokens goes while `queued` others wait. Never refuses and never defers.
@@ -19,24 +19,20 @@ pub fn arrive(chains: impl Iterator<Item = ChainView>, queued: u32, reserve: u32
 
 /// The chain for a request of `reserve` tokens whose turn it is.
 pub fn pick(chains: impl Iterator<Item = ChainView>, reserve: u32) -> RouteDecision {
-    let shortest = chains.filter(|chain| takes(chain, reserve)).map(|chain| (chain.busy, chain.id)).min();
+    let shortest = chains.filter(|chain| chain.takes(reserve)).map(|chain| (chain.busy, chain.id)).min();
     shortest.map_or(RouteDecision::Queue, |(_, chain)| RouteDecision::Dispatch(chain))
 }
 
 /// Which of `waiting` takes the room on `chain`.
 #[must_use]
 pub fn pull(chain: &ChainView, waiting: &[Waiting]) -> Option<u32> {
-    waiting.iter().position(|job| takes(chain, job.reserve)).map(|index| index as u32)
+    waiting.iter().position(|job| chain.takes(job.reserve)).map(|index| index as u32)
 }
 
 /// Which of `window`, the ends of idle chains with the least recently used first, are evicted so that `need` blocks become
 /// free: indices, the first to go first. The least recently used go first.
 pub fn victims(window: &[Idle], need: u32) -> impl Iterator<Item = u32> {
     (0..window.len() as u32).take(need as usize)
-}
-
-fn takes(chain: &ChainView, reserve: u32) -> bool {
-    chain.open && chain.busy < chain.capacity && chain.free_tokens >= reserve
 }
 
 /// The builtin rules behind the interface of a policy, with a view of their own.
@@ -62,28 +58,11 @@ impl RoutePolicy for Builtin {
     }
 
     fn apply(&mut self, seq: u64, events: &[RouteEvent]) -> Result<(), Fault> {
-        let view = self.view()?;
-        view.seq = seq;
-        for &event in events {
-            let (id, set): (_, &dyn Fn(&mut ChainView)) = match event {
-                RouteEvent::Queued(requests) => {
-                    view.queued = requests;
-                    continue;
-                }
-                RouteEvent::Busy(id, jobs) => (id, &move |chain| chain.busy = jobs),
-                RouteEvent::FreeTokens(id, tokens) => (id, &move |chain| chain.free_tokens = tokens),
-                RouteEvent::Service(id, time) => (id, &move |chain| chain.service = time),
-                RouteEvent::Open(id, open) => (id, &move |chain| chain.open = open),
-            };
-            // Like any policy it ignores what it does not know.
-            if let Some(chain) = view.chains.get_mut(id.0 as usize) {
-                set(chain);
-            }
-        }
+        self.view()?.fold(seq, events.iter().copied());
         Ok(())
     }
 
-    fn pick(&mut self, ask: &Pick) -> Result<RouteDecision, Fault> {
+    fn pick(&mut self, ask: &Pick, _overlap: &[Overlap]) -> Result<RouteDecision, Fault> {
         let view = self.view()?;
         Ok(arrive(view.chains.iter().copied(), view.queued, ask.reserve))
     }

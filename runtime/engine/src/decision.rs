@@ -71,8 +71,8 @@ pub enum FaultClass {
     Invalid,
     /// `init` returned an error of its own.
     Init,
-    /// The policy is paused after repeated faults; it was not called.
-    Paused,
+    /// A request that fitted was left waiting beyond the starvation bound.
+    Stall,
 }
 
 impl FaultClass {
@@ -86,7 +86,7 @@ impl FaultClass {
         Self::Oversize,
         Self::Invalid,
         Self::Init,
-        Self::Paused,
+        Self::Stall,
     ];
 
     /// The name used in metrics and messages.
@@ -101,7 +101,7 @@ impl FaultClass {
             Self::Oversize => "oversize",
             Self::Invalid => "invalid",
             Self::Init => "init",
-            Self::Paused => "paused",
+            Self::Stall => "stall",
         }
     }
 }

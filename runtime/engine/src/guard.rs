@@ -8,11 +8,11 @@ use crate::ids::ChainId;
 use crate::port::Waiting;
 use crate::yard::chains::{Chain, Chains};
 
-/// May a request of `reserve` tokens be treated like this? `may_wait` says whether the queue has a place for it.
-pub(crate) fn pick(chains: &Chains, reserve: u32, may_wait: bool, answer: RouteDecision) -> Result<(), Fault> {
+/// May a request of `reserve` tokens be treated like this? A policy can not know that the queue is full, so to queue is always
+/// allowed.
+pub(crate) fn pick(chains: &Chains, reserve: u32, answer: RouteDecision) -> Result<(), Fault> {
     match answer {
         RouteDecision::Dispatch(chain) => room(existing(chains, chain)?, reserve),
-        RouteDecision::Queue | RouteDecision::Defer(_) if !may_wait => Err(invalid("the queue is full".into())),
         RouteDecision::Queue | RouteDecision::Defer(_) | RouteDecision::Reject(_) => Ok(()),
     }
 }

@@ -12,6 +12,8 @@ use crate::snapshot::{RouteEvent, Snapshot};
 /// The question of `route.pick`: where does this request go?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
+    /// Which request; for the host's books, a policy is not told.
+    pub id: RequestId,
     /// Sequence number of this decision's view: all events up to it have been applied. Two decisions between which
     /// nothing changed have the same.
     pub seq: u64,
@@ -65,6 +67,46 @@ pub struct Waiting {
     pub waited: Micros,
 }
 
+impl Waiting {
+    /// The four words of the contract.
+    #[must_use]
+    pub fn words(&self) -> [u64; 4] {
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        [self.id.0, pair(self.tenant, self.class), pair(self.prompt, self.reserve), self.waited.0]
+    }
+
+    /// The inverse of [`Self::words`].
+    #[must_use]
+    pub fn decode([id, who, size, waited]: [u64; 4]) -> Self {
+        let pair = |word: u64| ((word >> 32) as u32, word as u32);
+        let ((tenant, class), (prompt, reserve)) = (pair(who), pair(size));
+        Self { id: RequestId(id), tenant, class, prompt, reserve, waited: Micros(waited) }
+    }
+}
+
+/// How much of a prompt a chain already holds in its KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    /// Which chain.
+    pub chain: ChainId,
+    /// Tokens from the beginning of the prompt, at least 1.
+    pub tokens: u32,
+}
+
+impl Overlap {
+    /// The word of the contract.
+    #[must_use]
+    pub fn word(self) -> u64 {
+        u64::from(self.chain.0) << 32 | u64::from(self.tokens)
+    }
+
+    /// The inverse of [`Self::word`].
+    #[must_use]
+    pub fn decode(word: u64) -> Self {
+        Self { chain: ChainId((word >> 32) as u32), tokens: word as u32 }
+    }
+}
+
 /// The `route` slot as the engine sees it.
 ///
 /// Before each question the engine calls `init` if [`Self::wants_snapshot`] says so, otherwise `apply` with what changed
@@ -82,11 +124,16 @@ pub trait RoutePolicy {
     /// # Errors
     /// The policy's fault.
     fn apply(&mut self, seq: u64, events: &[RouteEvent]) -> Result<(), Fault>;
-    /// Where does this request go?
+    /// Whether [`Self::pick`] wants to know what the chains hold of a prompt.
+    fn wants_overlap(&self) -> bool {
+        false
+    }
+    /// Where does this request go? `overlap` names the chains that hold the beginning of its prompt, ascending by id; empty
+    /// unless [`Self::wants_overlap`].
     ///
     /// # Errors
     /// The policy's fault, or an answer that does not decode.
-    fn pick(&mut self, ask: &Pick) -> Result<RouteDecision, Fault>;
+    fn pick(&mut self, ask: &Pick, overlap: &[Overlap]) -> Result<RouteDecision, Fault>;
     /// Which of `waiting` (at most [`crate::limits::PULL_WINDOW_MAX`]) takes the room on `ask.chain`? An index, or none.
     ///
     /// # Errors
@@ -94,6 +141,15 @@ pub trait RoutePolicy {
     fn pull(&mut self, ask: &Pull, waiting: &[Waiting]) -> Result<Option<u32>, Fault>;
     /// Tells the policy's keeper that the guard refused its last answer.
     fn refused(&mut self, why: &Fault);
+    /// Tells the policy's keeper what the builtin answered in its place, as the packed word of the contract: the last
+    /// question is settled by it.
+    fn replaced(&mut self, answer: u64) {
+        let _ = answer;
+    }
+    /// Tells the policy's keeper that a request which fitted was left waiting for too long, and was dispatched by the builtin.
+    fn stalled(&mut self, request: RequestId) {
+        let _ = request;
+    }
 }
 
 /// Which logits rows a slice of a step must return.

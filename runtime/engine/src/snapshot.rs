@@ -35,6 +35,36 @@ pub struct Snapshot {
     pub queued: u32,
 }
 
+impl Snapshot {
+    /// Folds events in; one about a chain that is not here is passed over.
+    pub fn fold(&mut self, seq: u64, events: impl IntoIterator<Item = RouteEvent>) {
+        self.seq = seq;
+        for event in events {
+            let (id, set): (_, &dyn Fn(&mut ChainView)) = match event {
+                RouteEvent::Queued(requests) => {
+                    self.queued = requests;
+                    continue;
+                }
+                RouteEvent::Busy(id, jobs) => (id, &move |chain| chain.busy = jobs),
+                RouteEvent::FreeTokens(id, tokens) => (id, &move |chain| chain.free_tokens = tokens),
+                RouteEvent::Service(id, time) => (id, &move |chain| chain.service = time),
+                RouteEvent::Open(id, open) => (id, &move |chain| chain.open = open),
+            };
+            if let Some(chain) = self.chains.get_mut(id.0 as usize) {
+                set(chain);
+            }
+        }
+    }
+}
+
+impl ChainView {
+    /// Whether `reserve` tokens can be dispatched to it.
+    #[must_use]
+    pub fn takes(&self, reserve: u32) -> bool {
+        self.open && self.busy < self.capacity && self.free_tokens >= reserve
+    }
+}
+
 /// One change of the view. Encoded as two words in the contract: `kind << 56 | id`, then the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteEvent {
@@ -51,6 +81,21 @@ pub enum RouteEvent {
 }
 
 impl RouteEvent {
+    /// Reads an event from its two words; `None` for an unknown kind.
+    #[must_use]
+    pub fn decode([head, value]: [u64; 2]) -> Option<Self> {
+        let chain = ChainId((head & 0xffff_ffff) as u32);
+        let count = u32::try_from(value).unwrap_or(u32::MAX);
+        Some(match head >> 56 {
+            1 => Self::Busy(chain, count),
+            2 => Self::FreeTokens(chain, count),
+            3 => Self::Queued(count),
+            4 => Self::Service(chain, Micros(value)),
+            5 => Self::Open(chain, value != 0),
+            _ => return None,
+        })
+    }
+
     /// The two words of the contract.
     #[must_use]
     pub fn words(self) -> [u64; 2] {

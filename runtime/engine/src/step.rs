@@ -81,7 +81,7 @@ impl Engine {
     /// The phases that follow every input.
     fn turn(&mut self, policy: &mut dyn RoutePolicy, out: &mut Outbox) {
         self.ask_deferred(policy, out);
-        self.rescue_starving();
+        self.rescue_starving(policy);
         self.pull_all(policy);
         self.plan_all(out);
         invariant::assert_cheap(self);

@@ -16,7 +16,7 @@ use pointsman_engine::builtin::Builtin;
 use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::output::{Event, Finish};
-use pointsman_engine::port::{Pick, Pull, RoutePolicy, StepPlan, StepResult, Waiting};
+use pointsman_engine::port::{Overlap, Pick, Pull, RoutePolicy, StepPlan, StepResult, Waiting};
 use pointsman_engine::random;
 use pointsman_engine::request::{RawRequest, Request, Sampling};
 use pointsman_engine::snapshot::{RouteEvent, Snapshot};
@@ -92,7 +92,7 @@ impl RoutePolicy for Hostile {
         self.stumble()
     }
 
-    fn pick(&mut self, ask: &Pick) -> Result<RouteDecision, Fault> {
+    fn pick(&mut self, ask: &Pick, _overlap: &[Overlap]) -> Result<RouteDecision, Fault> {
         self.stumble()?;
         let word = self.dice.word();
         match self.mood {

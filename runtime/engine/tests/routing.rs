@@ -12,7 +12,7 @@ use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::limits;
 use pointsman_engine::output::Finish;
-use pointsman_engine::port::{Pick, Pull, RoutePolicy, Waiting};
+use pointsman_engine::port::{Overlap, Pick, Pull, RoutePolicy, Waiting};
 use pointsman_engine::request::Reject;
 use pointsman_engine::snapshot::{RouteEvent, Snapshot};
 
@@ -43,7 +43,7 @@ impl RoutePolicy for Script {
         Ok(())
     }
 
-    fn pick(&mut self, ask: &Pick) -> Result<RouteDecision, Fault> {
+    fn pick(&mut self, ask: &Pick, _overlap: &[Overlap]) -> Result<RouteDecision, Fault> {
         self.asked.push(*ask);
         Ok(self.picks.pop_front().unwrap_or(RouteDecision::Queue))
     }
@@ -149,15 +149,15 @@ fn an_answer_that_the_tables_do_not_allow_is_decided_by_the_builtin() {
 }
 
 #[test]
-fn queueing_into_a_full_queue_is_decided_by_the_builtin() {
+fn queueing_into_a_full_queue_is_no_fault_and_loses_nothing() {
     let mut config = config(&[(1, 20, 1)]);
     config.queue_max = 0;
     let mut world = World::new(&config);
     let policy = &mut script(&[RouteDecision::Queue, RouteDecision::Defer(Micros(5))], &[]);
     assert_eq!(world.submit(0, request(1, 2), policy), Ok(()));
-    assert_eq!((world.in_flight(0), fallbacks(&world, FaultClass::Invalid)), (1, 1));
+    assert_eq!((world.in_flight(0), fallbacks(&world, FaultClass::Invalid)), (1, 0));
     assert_eq!(world.submit(1, request(1, 1), policy), Err(Reject::QueueFull(0)));
-    assert_eq!(fallbacks(&world, FaultClass::Invalid), 1, "under overload nobody is asked, so nobody is at fault");
+    assert_eq!(fallbacks(&world, FaultClass::Invalid), 0, "under overload nobody is asked, so nobody is at fault");
 }
 
 #[test]

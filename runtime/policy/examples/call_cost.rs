@@ -6,13 +6,14 @@
 
 use std::hint::black_box;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pointsman_engine::builtin::Builtin;
-use pointsman_engine::ids::{ChainId, Micros};
+use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::port::{Pick, RoutePolicy};
 use pointsman_engine::snapshot::{ChainView, RouteEvent, Snapshot};
-use pointsman_policy::{Artifact, PolicyHost, RouteSlot};
+use pointsman_policy::{Artifact, DecisionLog, Guard, PolicyHost, RouteSlot};
 
 const BATCHES: usize = 400;
 
@@ -25,9 +26,14 @@ fn main() {
 
     let host = PolicyHost::new().expect("the host starts");
     for chains in [2, 512] {
-        let mut slot = RouteSlot::new();
-        drop(slot.swap_in(host.prepare(&artifact, "").expect("the policy passes its trial")));
+        let mut slot = RouteSlot::default();
+        drop(slot.swap_in(host.prepare(&artifact, "").expect("the policy passes its trial"), Guard::default()));
         measure_policy(&format!("wasm, {chains} chains"), chains, &mut slot);
+        let (tap, log) = DecisionLog::start(0).expect("the recorder starts");
+        let mut recorded = RouteSlot::new(tap, Arc::default());
+        drop(recorded.swap_in(host.prepare(&artifact, "").expect("the policy passes its trial"), Guard::default()));
+        measure_policy(&format!("recorded, {chains} chains"), chains, &mut recorded);
+        drop(log);
         measure_policy(&format!("builtin, {chains} chains"), chains, &mut Builtin::default());
         let view = view(chains);
         measure(&format!("instantiate + init, {chains} chains"), 20, || slot.init(&view).expect("init succeeds"));
@@ -45,8 +51,9 @@ fn main() {
 fn measure_policy(what: &str, chains: u32, policy: &mut impl RoutePolicy) {
     policy.init(&view(chains)).expect("init succeeds");
     let (now, deadline) = (Micros(5), Micros(0));
-    let ask = Pick { seq: 10, now, rnd: 7, tenant: 0, class: 0, prompt: 3, reserve: 9, deadline, session: 0, hints: 0 };
-    measure(&format!("pick, {what}"), 1000, || drop(black_box(policy.pick(black_box(&ask)))));
+    let (id, session, hints) = (RequestId(1), 0, 0);
+    let ask = Pick { id, seq: 10, now, rnd: 7, tenant: 0, class: 0, prompt: 3, reserve: 9, deadline, session, hints };
+    measure(&format!("pick, {what}"), 1000, || drop(black_box(policy.pick(black_box(&ask), &[]))));
     let last = ChainId(chains - 1);
     let events = [
         RouteEvent::Busy(last, 3),

@@ -23,6 +23,21 @@ impl Digest {
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
+
+    /// Four words, for the decision log.
+    pub(crate) fn words(self) -> [u64; 4] {
+        let (words, _) = self.0.as_chunks();
+        std::array::from_fn(|at| words.get(at).map_or(0, |word| u64::from_le_bytes(*word)))
+    }
+
+    /// The inverse of [`Self::words`].
+    pub(crate) fn from_words(words: [u64; 4]) -> Self {
+        let mut bytes = [0; 32];
+        for (chunk, word) in bytes.chunks_mut(8).zip(words) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        Self(bytes)
+    }
 }
 
 impl fmt::Display for Digest {

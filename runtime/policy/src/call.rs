@@ -21,7 +21,9 @@ pub(crate) fn guard<R>(
 ) -> std::result::Result<R, Fault> {
     store.data_mut().journal.start_call();
     store.set_epoch_deadline(DEADLINE_TICKS);
-    store.set_fuel(fuel).and_then(|()| body(store)).map_err(|error| fault(store.data(), what, &error))
+    let outcome = store.set_fuel(fuel).and_then(|()| body(store));
+    store.data_mut().fuel_used = fuel - store.get_fuel().unwrap_or(0).min(fuel);
+    outcome.map_err(|error| fault(store.data(), what, &error))
 }
 
 #[cold]

@@ -5,12 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::artifact::{Artifact, Digest};
 use crate::compile::{Compiled, Machine};
+use crate::figures::Figures;
 use crate::instance::Instance;
 use crate::journal::Quota;
 use crate::limits::{COMPILED_MAX, CONFIG_BYTES_MAX, LABEL_BYTES_MAX};
+use crate::quarantine::Quarantine;
+use crate::record::frame::Frame;
 use crate::refuse::{RefuseReason, Stage, contain};
+use crate::replay::rival::{Rival, RivalReport};
 use crate::trial;
-use crate::versions::v0_1::RawDescriptor;
+use crate::versions::v0_1::{Inputs, RawDescriptor};
 
 /// What a policy says of itself, checked: short printable text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,10 +25,12 @@ pub struct Descriptor {
     pub version: String,
     /// Names the layout of its saved state.
     pub state_schema: String,
+    /// Whether it wants to know what the chains hold of a prompt.
+    pub needs_overlap: bool,
 }
 
 impl Descriptor {
-    fn check(raw: RawDescriptor) -> Result<Self, String> {
+    fn check(raw: RawDescriptor) -> Result<(Self, Figures), String> {
         for (field, text) in [("name", &raw.name), ("version", &raw.version), ("state-schema", &raw.state_schema)] {
             if text.len() > LABEL_BYTES_MAX || !text.chars().all(|c| c.is_ascii_graphic()) {
                 return Err(format!(
@@ -35,21 +41,27 @@ impl Descriptor {
         if raw.name.is_empty() {
             return Err("`name` is empty".into());
         }
-        Ok(Self { name: raw.name.into(), version: raw.version, state_schema: raw.state_schema })
+        let figures = Figures::declare(raw.metrics)?;
+        let needs_overlap = raw.needs & Inputs::PREFIX_OVERLAP == Inputs::PREFIX_OVERLAP;
+        let (version, state_schema) = (raw.version, raw.state_schema);
+        Ok((Self { name: raw.name.into(), version, state_schema, needs_overlap }, figures))
     }
 }
 
-/// A policy that passed its trial, with what is needed to make instances of it.
+/// A policy that described itself, with what is needed to make instances of it.
+#[derive(Clone)]
 pub(crate) struct Policy {
     code: Arc<Compiled>,
     config: String,
     descriptor: Descriptor,
     pub(crate) quota: Arc<Quota>,
+    pub(crate) figures: Arc<Figures>,
 }
 
 impl Policy {
     pub(crate) fn instantiate(&self) -> Result<Instance, pointsman_engine::decision::Fault> {
-        Instance::new(&self.code, Arc::clone(&self.descriptor.name), Arc::clone(&self.quota))
+        let (quota, figures) = (Arc::clone(&self.quota), Arc::clone(&self.figures));
+        Instance::new(&self.code, Arc::clone(&self.descriptor.name), quota, figures)
     }
 
     pub(crate) fn config(&self) -> &str {
@@ -96,6 +108,7 @@ pub struct PolicyHost {
     machine: Arc<Machine>,
     /// Most recently used first. Held while compiling, so that uploads can not occupy more than one processor.
     compiled: Mutex<Vec<Arc<Compiled>>>,
+    quarantine: Arc<Quarantine>,
 }
 
 impl PolicyHost {
@@ -105,7 +118,13 @@ impl PolicyHost {
     /// This machine is not supported by the compiler, or no thread could be started.
     pub fn new() -> Result<Self, HostError> {
         let machine = Machine::new().map_err(|e| HostError(format!("{e:#}")))?;
-        Ok(Self { machine, compiled: Mutex::default() })
+        Ok(Self { machine, compiled: Mutex::default(), quarantine: Arc::default() })
+    }
+
+    /// The record of those that misbehaved; to be shared with the slots.
+    #[must_use]
+    pub fn quarantine(&self) -> &Arc<Quarantine> {
+        &self.quarantine
     }
 
     /// Compiles, instantiates and tries a policy with the operator's `config` (JSON, empty for none). Takes tens of
@@ -121,17 +140,48 @@ impl PolicyHost {
                 format!("the configuration has {len} bytes, over {CONFIG_BYTES_MAX}"),
             ));
         }
+        self.quarantine.check(artifact.digest()).map_err(|why| RefuseReason::at(Stage::Quarantine, why))?;
+        let policy = self.introduce(artifact, config)?;
+        let mut scratch = policy.instantiate().map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
+        trial::run(&mut scratch, config, policy.descriptor.needs_overlap)?;
+        let fresh = policy.instantiate().map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
+        Ok(Candidate { policy, fresh })
+    }
+
+    /// Asks a candidate what was asked of others before: the log's newest part, from the engine's live tables on.
+    ///
+    /// # Errors
+    /// It faulted, or gave an answer that the tables would not have allowed.
+    pub fn rehearse(&self, candidate: &Candidate, frames: &[Frame]) -> Result<RivalReport, RefuseReason> {
+        let mut rival = Rival::new(candidate.policy.clone());
+        for frame in frames {
+            rival.step(frame);
+            if let (false, Some(fault)) = (rival.report().is_clean(), &rival.report().last_fault) {
+                let asked = rival.report().decisions;
+                let what = format!("at recorded decision {asked}: {fault}");
+                return Err(RefuseReason::at(Stage::Rehearsal, what));
+            }
+        }
+        rival.settle();
+        Ok(rival.report().clone())
+    }
+
+    /// The candidate as one who is asked what others were asked.
+    #[must_use]
+    pub fn rival(&self, candidate: Candidate) -> Rival {
+        Rival::new(candidate.policy)
+    }
+
+    /// Compiles a policy and lets it describe itself.
+    pub(crate) fn introduce(&self, artifact: &Artifact, config: &str) -> Result<Policy, RefuseReason> {
         let code = self.code(artifact)?;
         let quota = Arc::default();
         let label: Arc<str> = code.digest.to_string().into();
-        let mut scratch = Instance::new(&code, label, Arc::clone(&quota))
+        let mut scratch = Instance::new(&code, label, Arc::clone(&quota), Arc::default())
             .map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
         let descriptor = scratch.describe().map_err(|fault| fault.detail).and_then(Descriptor::check);
-        let descriptor = descriptor.map_err(|reason| RefuseReason::at(Stage::Describe, reason))?;
-        trial::run(&mut scratch, config)?;
-        let policy = Policy { code, config: config.to_owned(), descriptor, quota };
-        let fresh = policy.instantiate().map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
-        Ok(Candidate { policy, fresh })
+        let (descriptor, figures) = descriptor.map_err(|reason| RefuseReason::at(Stage::Describe, reason))?;
+        Ok(Policy { code, config: config.to_owned(), descriptor, quota, figures: Arc::new(figures) })
     }
 
     /// The artifact's code, from the cache or freshly compiled.

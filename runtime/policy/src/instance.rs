@@ -4,23 +4,27 @@
 
 use std::sync::Arc;
 
-use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
-use pointsman_engine::port::{Pick, Pull, Waiting};
-use pointsman_engine::snapshot::{RouteEvent, Snapshot};
+use pointsman_engine::decision::{Fault, FaultClass};
+use pointsman_engine::port::{Pick, Pull};
+use pointsman_engine::snapshot::Snapshot;
 use wasmtime::{ResourceLimiter, Result, Store};
 
 use crate::call::guard;
 use crate::compile::Compiled;
+use crate::figures::Figures;
 use crate::journal::{Journal, Quota};
 use crate::limits::{
     COLD_FUEL, CORE_INSTANCES_MAX, FUEL_PER_WORD, HOT_FUEL, MEMORIES_MAX, MEMORY_BYTES_MAX, RESULT_BYTES_MAX,
     TABLE_ELEMENTS_MAX, TABLES_MAX,
 };
-use crate::versions::v0_1::{Exports, RawDescriptor, Saved};
+use crate::versions::v0_1::{Exports, RawDescriptor, Saved, Score};
 
 /// What the host keeps for one instance.
 pub(crate) struct State {
     pub(crate) journal: Journal,
+    pub(crate) figures: Arc<Figures>,
+    /// Of the last call.
+    pub(crate) fuel_used: u64,
     meter: Meter,
 }
 
@@ -76,12 +80,17 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// A fresh instance that logs as `name`; about 20 µs.
+    /// A fresh instance that logs as `name` and keeps `figures`; about 20 µs.
     ///
     /// # Errors
     /// The guest's start code faulted, it needs more than its limits, or an export has the wrong signature.
-    pub(crate) fn new(code: &Arc<Compiled>, name: Arc<str>, quota: Arc<Quota>) -> std::result::Result<Self, Fault> {
-        let state = State { journal: Journal::new(name, quota), meter: Meter };
+    pub(crate) fn new(
+        code: &Arc<Compiled>,
+        name: Arc<str>,
+        quota: Arc<Quota>,
+        figures: Arc<Figures>,
+    ) -> std::result::Result<Self, Fault> {
+        let state = State { journal: Journal::new(name, quota), figures, fuel_used: 0, meter: Meter };
         let mut store = Store::new(code.pre.engine(), state);
         store.limiter(|state| &mut state.meter);
         store.set_hostcall_fuel(RESULT_BYTES_MAX);
@@ -113,30 +122,47 @@ impl Instance {
         guard(&mut self.store, COLD_FUEL, "save", |store| self.exports.save(store))
     }
 
-    pub(crate) fn apply(&mut self, seq: u64, events: &[RouteEvent]) -> std::result::Result<(), Fault> {
-        guard(&mut self.store, hot(2 * events.len()), "apply", |store| self.exports.apply(store, seq, events))
+    /// For people; text of bounded length.
+    pub(crate) fn dump(&mut self) -> std::result::Result<String, Fault> {
+        guard(&mut self.store, COLD_FUEL, "dump", |store| self.exports.dump(store))
     }
 
-    pub(crate) fn pick(&mut self, ask: &Pick) -> std::result::Result<RouteDecision, Fault> {
-        RouteDecision::decode(guard(&mut self.store, HOT_FUEL, "pick", |store| self.exports.pick(store, ask))?)
+    /// Two words for each event.
+    pub(crate) fn apply(&mut self, seq: u64, words: &[u64]) -> std::result::Result<(), Fault> {
+        guard(&mut self.store, hot(words), "apply", |store| self.exports.apply(store, seq, words))
     }
 
-    pub(crate) fn pull(&mut self, ask: &Pull, waiting: &[Waiting]) -> std::result::Result<Option<u32>, Fault> {
-        let fuel = hot(4 * waiting.len());
-        match guard(&mut self.store, fuel, "pull", |store| self.exports.pull(store, ask, waiting))? {
-            u32::MAX => Ok(None),
-            index if (index as usize) < waiting.len() => Ok(Some(index)),
-            index => {
-                let detail = format!("pull: index {index} of {} waiting requests", waiting.len());
-                Err(Fault::new(FaultClass::Invalid, detail))
+    /// `overlap` is one word for each chain, or none for a policy that does not need it. Answers the packed decision, not yet
+    /// decoded.
+    pub(crate) fn pick(&mut self, ask: &Pick, overlap: Option<&[u64]>) -> std::result::Result<u64, Fault> {
+        let exports = &self.exports;
+        match overlap {
+            None => guard(&mut self.store, HOT_FUEL, "pick", |store| exports.pick(store, ask)),
+            Some(words) => {
+                guard(&mut self.store, hot(words), "pick-affine", |store| exports.pick_affine(store, ask, words))
             }
         }
+    }
+
+    /// Four words for each waiting request. Answers the index, not yet checked.
+    pub(crate) fn pull(&mut self, ask: &Pull, words: &[u64]) -> std::result::Result<u32, Fault> {
+        guard(&mut self.store, hot(words), "pull", |store| self.exports.pull(store, ask, words))
+    }
+
+    /// The scores behind a decision.
+    pub(crate) fn trace(&mut self, ask: &Pick, overlap: &[u64]) -> std::result::Result<Vec<Score>, Fault> {
+        guard(&mut self.store, COLD_FUEL, "trace", |store| self.exports.trace(store, ask, overlap))
+    }
+
+    /// Fuel that the last call used.
+    pub(crate) fn fuel_used(&self) -> u64 {
+        self.store.data().fuel_used
     }
 }
 
 /// Fuel of a hot call with its allowance for `words`.
-fn hot(words: usize) -> u64 {
-    HOT_FUEL + FUEL_PER_WORD * words as u64
+fn hot(words: &[u64]) -> u64 {
+    HOT_FUEL + FUEL_PER_WORD * words.len() as u64
 }
 
 #[cfg(test)]
@@ -152,7 +178,7 @@ mod tests {
 
     fn instance(guest: &Guest) -> Instance {
         let code = Machine::new().unwrap().compile(&Artifact::new(&guest.component()).unwrap()).unwrap();
-        Instance::new(&Arc::new(code), "test".into(), Arc::default()).unwrap()
+        Instance::new(&Arc::new(code), "test".into(), Arc::default(), Arc::default()).unwrap()
     }
 
     /// No guest can reach the deadline within its fuel, so this one is given fuel without end.
@@ -161,7 +187,7 @@ mod tests {
         let mut instance = instance(&Guest::default().apply("(loop (br 0))"));
         let fault = guard(&mut instance.store, u64::MAX, "apply", |store| {
             store.set_epoch_deadline(2);
-            instance.exports.apply(store, 1, &[RouteEvent::Queued(0)])
+            instance.exports.apply(store, 1, &[3 << 56, 0])
         });
         assert_eq!(fault.unwrap_err().class, FaultClass::Deadline);
     }

@@ -7,17 +7,20 @@
 //! 2. `compile` makes machine code, `instance` runs it within [`limits`], one `call` at a time, in the shapes of its
 //!    contract's version (`versions`) and with its log bounded (`journal`);
 //! 3. `trial` asks it a few questions; [`host`] holds these steps together and hands out a [`Candidate`];
-//! 4. [`slot`] puts the candidate in charge between two decisions, keeps the one before it, and answers for the policy when
-//!    it faults; `breaker` pauses one that keeps faulting.
+//! 4. [`slot`] puts the candidate in charge, or on trial for a share of the requests, between two decisions, and keeps the one
+//!    before it; it takes out one that keeps faulting (`strikes`) or is slower ([`slo`]), and [`quarantine`] remembers it;
+//! 5. [`record`] keeps what was asked and answered; [`replay`] runs it again, through others, live as a shadow, or as an
+//!    explanation.
 //!
-//! Steps 1 to 3 run on any thread; the slot belongs to the engine's. Invariants: guest code runs only with fuel, a deadline and
-//! a memory limit armed; the only import is `host.log`; an instance that has faulted is never called again; ejecting a policy
-//! runs no guest code.
+//! Steps 1 to 3 run on any thread; the slot belongs to the engine's; the log and its readers have their own. Invariants: guest
+//! code runs only with fuel, a deadline and a memory limit armed; the only import is `host`, whose functions are outputs; an
+//! instance that has faulted is never called again; taking a policy out runs no guest code.
 
 pub mod artifact;
 pub mod verify;
 
 mod compile;
+mod figures;
 mod instance;
 pub mod limits;
 
@@ -26,13 +29,25 @@ mod journal;
 mod versions;
 
 pub mod host;
+pub mod quarantine;
 pub mod refuse;
 mod trial;
 
-mod breaker;
+pub mod slo;
 pub mod slot;
+mod strikes;
+
+pub mod record;
+pub mod replay;
+
+/// Versions of the contract that this host takes, oldest first.
+pub const CONTRACTS: &[&str] = &[versions::v0_1::VERSION];
 
 pub use artifact::{Artifact, Digest};
+pub use figures::{Figure, FigureValue};
 pub use host::{Candidate, Descriptor, HostError, PolicyHost};
+pub use quarantine::Quarantine;
+pub use record::{DecisionLog, Tap};
 pub use refuse::{RefuseReason, Stage};
-pub use slot::{NothingBefore, PolicyCard, Retired, RouteSlot, SlotReport, Status};
+pub use replay::shadow::Shadow;
+pub use slot::{Guard, NotNow, Notice, PolicyCard, Retired, RouteSlot, SlotReport};

@@ -35,6 +35,8 @@ pub const STACK_BYTES_MAX: usize = 256 << 10;
 pub const RESULT_BYTES_MAX: usize = 64 << 10;
 /// Name, version and state schema in a descriptor, each.
 pub const LABEL_BYTES_MAX: usize = 64;
+/// Counters and gauges of one policy.
+pub const FIGURES_MAX: usize = 16;
 /// Compiled policies that are kept for the next upload of the same bytes.
 pub const COMPILED_MAX: usize = 32;
 
@@ -60,13 +62,27 @@ pub const LOG_LINES_BURST: u32 = 64;
 /// Calls after which one more log line is allowed.
 pub const LOG_REFILL_CALLS: u32 = 16;
 
-/// Faults in a row after which a policy is paused.
+/// The decision log in memory, all chunks together.
+pub const RECORD_BYTES_MAX: usize = 16 << 20;
+/// Recorded words after which the policy is started afresh from a snapshot, so that a replay can begin there and the oldest
+/// part of the log can be forgotten: about 8,000 decisions.
+pub const RECORD_CHUNK_WORDS: usize = 256 << 10;
+/// Recorded words that the engine's thread collects before it hands them over.
+pub const RECORD_BATCH_WORDS: usize = 1 << 10;
+/// Batches that may wait for the recorder, and for a shadow; more are dropped, and the gap is noted.
+pub const RECORD_BATCHES_MAX: usize = 256;
+
+/// Faults in a row after which a policy is taken out.
 pub const STRIKES_MAX: u32 = 3;
-/// Decisions that the first pause lasts; each further pause in a row is twice as long.
-pub const PAUSE_DECISIONS_MIN: u32 = 64;
-/// Decisions that the longest pause lasts.
-pub const PAUSE_DECISIONS_MAX: u32 = 4096;
+/// Good answers that make up for one fault: a policy that faults more often than that in the long run is taken out, too.
+pub const ANSWERS_PER_STRIKE: u32 = 10;
+/// How long a digest must stay out after its first removal; each further one doubles it.
+pub const QUARANTINE_PAUSE: Duration = Duration::from_secs(30);
+/// Removals after which a digest may not come back until an operator clears it.
+pub const QUARANTINE_STRIKES: u32 = 3;
+/// Digests with a record.
+pub const QUARANTINED_MAX: usize = 1024;
 
 const _: () = assert!(MEMORY_BYTES_MAX.is_multiple_of(64 << 10), "linear memory grows in pages of 64 KiB");
-const _: () = assert!(PAUSE_DECISIONS_MIN <= PAUSE_DECISIONS_MAX);
+const _: () = assert!(RECORD_BATCH_WORDS < RECORD_CHUNK_WORDS);
 const _: () = assert!(LOG_LINE_BYTES_MAX <= RESULT_BYTES_MAX);

@@ -9,6 +9,8 @@ use crate::limits::DOOR_STACK_BYTES;
 pub enum Stage {
     /// Shape, size, imports, exports, version; before anything is compiled.
     Verify,
+    /// It misbehaved earlier and may not come back yet.
+    Quarantine,
     /// Machine code.
     Compile,
     /// The first instance, within its limits.
@@ -19,17 +21,21 @@ pub enum Stage {
     Init,
     /// One `apply`, `pick` and `pull` on that view.
     Trial,
+    /// Recorded questions of the live server.
+    Rehearsal,
 }
 
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Verify => "verify",
+            Self::Quarantine => "quarantine",
             Self::Compile => "compile",
             Self::Instantiate => "instantiate",
             Self::Describe => "describe",
             Self::Init => "init",
             Self::Trial => "trial",
+            Self::Rehearsal => "rehearsal",
         })
     }
 }

@@ -6,10 +6,10 @@
 use std::path::Path;
 
 use pointsman_engine::decision::{FaultClass, RouteDecision};
-use pointsman_engine::ids::{ChainId, Micros};
+use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::port::{Pick, RoutePolicy};
 use pointsman_engine::snapshot::{ChainView, RouteEvent, Snapshot};
-use pointsman_policy::{Artifact, Candidate, PolicyHost, RefuseReason, RouteSlot, Stage};
+use pointsman_policy::{Artifact, Candidate, Guard, PolicyHost, RefuseReason, RouteSlot, Stage};
 
 fn prepare(name: &str) -> Result<Candidate, RefuseReason> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/security/guests/dist/{name}.wasm"));
@@ -30,7 +30,9 @@ fn pick(slot: &mut RouteSlot) -> Result<RouteDecision, pointsman_engine::decisio
         slot.apply(1, &[RouteEvent::Queued(0)])?;
     }
     let (now, deadline) = (Micros(5), Micros(0));
-    slot.pick(&Pick { seq: 1, now, rnd: 7, tenant: 0, class: 0, prompt: 3, reserve: 9, deadline, session: 0, hints: 0 })
+    let (id, session, hints) = (RequestId(1), 0, 0);
+    let ask = Pick { id, seq: 1, now, rnd: 7, tenant: 0, class: 0, prompt: 3, reserve: 9, deadline, session, hints };
+    slot.pick(&ask, &[])
 }
 
 #[test]
@@ -62,8 +64,8 @@ fn every_fourth_pick_faults_and_the_others_are_its_own() {
         ("memory-on-fourth", FaultClass::Memory),
         ("recurse-on-fourth", FaultClass::Stack),
     ] {
-        let mut slot = RouteSlot::new();
-        drop(slot.swap_in(prepare(name).unwrap()));
+        let mut slot = RouteSlot::default();
+        drop(slot.swap_in(prepare(name).unwrap(), Guard::default()));
         for round in 1..=12 {
             let answer = pick(&mut slot);
             if round % 4 == 0 {
@@ -80,18 +82,18 @@ fn every_fourth_pick_faults_and_the_others_are_its_own() {
 
 #[test]
 fn a_huge_state_is_left_behind() {
-    let mut slot = RouteSlot::new();
-    drop(slot.swap_in(prepare("huge-list").unwrap()));
+    let mut slot = RouteSlot::default();
+    drop(slot.swap_in(prepare("huge-list").unwrap(), Guard::default()));
     assert!(pick(&mut slot).is_ok());
-    drop(slot.swap_in(prepare("trap-on-fourth").unwrap()));
+    drop(slot.swap_in(prepare("trap-on-fourth").unwrap(), Guard::default()));
     assert!(pick(&mut slot).is_ok());
 }
 
 #[test]
 fn bad_but_valid_choices_are_the_guards_business() {
     for name in ["always-queue", "always-reject", "forged-chain"] {
-        let mut slot = RouteSlot::new();
-        drop(slot.swap_in(prepare(name).unwrap()));
+        let mut slot = RouteSlot::default();
+        drop(slot.swap_in(prepare(name).unwrap(), Guard::default()));
         assert!(pick(&mut slot).is_ok(), "{name}");
     }
 }

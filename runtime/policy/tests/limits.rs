@@ -11,7 +11,7 @@ use pointsman_engine::decision::{FaultClass, RouteDecision};
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::port::{Pick, Pull, RoutePolicy, Waiting};
 use pointsman_engine::snapshot::{ChainView, RouteEvent, Snapshot};
-use pointsman_policy::{Artifact, PolicyHost, RouteSlot};
+use pointsman_policy::{Artifact, Guard, PolicyHost, RouteSlot};
 
 fn view(chains: u32) -> Snapshot {
     let chain =
@@ -21,13 +21,14 @@ fn view(chains: u32) -> Snapshot {
 
 fn ask(tenant: u32) -> Pick {
     let (now, deadline) = (Micros(5), Micros(0));
-    Pick { seq: 10, now, rnd: 7, tenant, class: 0, prompt: 3, reserve: 9, deadline, session: 0, hints: 0 }
+    let (id, session, hints) = (RequestId(1), 0, 0);
+    Pick { id, seq: 10, now, rnd: 7, tenant, class: 0, prompt: 3, reserve: 9, deadline, session, hints }
 }
 
 fn slot_with(guest: &Guest) -> RouteSlot {
     let candidate = PolicyHost::new().unwrap().prepare(&Artifact::new(&guest.component()).unwrap(), "").unwrap();
-    let mut slot = RouteSlot::new();
-    drop(slot.swap_in(candidate));
+    let mut slot = RouteSlot::default();
+    drop(slot.swap_in(candidate, Guard::default()));
     assert!(slot.wants_snapshot());
     slot.init(&view(3)).unwrap();
     slot
@@ -37,22 +38,22 @@ fn slot_with(guest: &Guest) -> RouteSlot {
 #[track_caller]
 fn faults_and_recovers(guest: &Guest, class: FaultClass, words: &str) {
     let mut slot = slot_with(guest);
-    assert_eq!(slot.pick(&ask(0)), Ok(RouteDecision::Dispatch(ChainId(0))));
+    assert_eq!(slot.pick(&ask(0), &[]), Ok(RouteDecision::Dispatch(ChainId(0))));
     let start = Instant::now();
-    let fault = slot.pick(&ask(ARMED)).unwrap_err();
+    let fault = slot.pick(&ask(ARMED), &[]).unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(2), "took {:?}", start.elapsed());
     assert_eq!(fault.class, class, "{fault}");
     assert!(fault.detail.contains(words) && !fault.detail.contains('\n'), "`{words}` is not in: {fault}");
     assert!(slot.wants_snapshot(), "a faulted instance is gone, and its view with it");
     slot.init(&view(3)).unwrap();
     slot.apply(11, &[RouteEvent::Queued(1)]).unwrap();
-    assert_eq!(slot.pick(&ask(0)), Ok(RouteDecision::Dispatch(ChainId(0))));
+    assert_eq!(slot.pick(&ask(0), &[]), Ok(RouteDecision::Dispatch(ChainId(0))));
     let report = slot.report();
     assert_eq!(report.faults.iter().sum::<u64>(), 1);
     assert_eq!(report.last_fault.unwrap().class, class);
     drop(slot.eject());
     slot.init(&view(3)).unwrap();
-    assert_eq!(slot.pick(&ask(ARMED)), Ok(RouteDecision::Dispatch(ChainId(0))), "the builtin decides");
+    assert_eq!(slot.pick(&ask(ARMED), &[]), Ok(RouteDecision::Dispatch(ChainId(0))), "the builtin decides");
 }
 
 #[test]
@@ -146,13 +147,13 @@ fn events_that_trap_leave_no_half_updated_view() {
         .pick("(i64.extend_i32_u (global.get $seen))");
     let mut slot = slot_with(&guest);
     slot.apply(11, &[RouteEvent::Busy(ChainId(0), 2)]).unwrap();
-    assert_eq!(slot.pick(&ask(0)), Ok(RouteDecision::Dispatch(ChainId(2))));
+    assert_eq!(slot.pick(&ask(0), &[]), Ok(RouteDecision::Dispatch(ChainId(2))));
     let fault = slot.apply(14, &[RouteEvent::Busy(ChainId(1), 2); 3]).unwrap_err();
     assert!(fault.class == FaultClass::Trap && fault.detail.starts_with("apply:"), "{fault}");
     assert!(slot.wants_snapshot());
-    assert_eq!(slot.pick(&ask(0)).unwrap_err().class, FaultClass::Init, "not asked without a view");
+    assert_eq!(slot.pick(&ask(0), &[]).unwrap_err().class, FaultClass::Init, "not asked without a view");
     slot.init(&view(3)).unwrap();
-    assert_eq!(slot.pick(&ask(0)), Ok(RouteDecision::Dispatch(ChainId(0))), "a fresh instance has seen nothing");
+    assert_eq!(slot.pick(&ask(0), &[]), Ok(RouteDecision::Dispatch(ChainId(0))), "a fresh instance has seen nothing");
 }
 
 #[test]
@@ -175,7 +176,7 @@ fn an_init_that_fails_on_the_live_view_only() {
     assert!(fault.class == FaultClass::Trap && fault.detail.starts_with("init:"), "{fault}");
     assert!(slot.wants_snapshot());
     slot.init(&view(511)).unwrap();
-    assert!(slot.pick(&ask(0)).is_ok());
+    assert!(slot.pick(&ask(0), &[]).is_ok());
 }
 
 #[test]

@@ -43,7 +43,9 @@ fn refuses_bytes_that_are_not_webassembly() {
 #[test]
 fn refuses_every_truncation_and_damage_without_panicking() {
     for upload in [Guest::default().component(), Guest::default().typed_module()] {
-        for len in (0..upload.len()).step_by(7) {
+        // Without its types at the end, a module is still whole.
+        let untyped = Guest::default().module().len();
+        for len in (0..upload.len()).step_by(7).filter(|len| *len != untyped) {
             assert_eq!(
                 Artifact::new(&upload[..len]).err().map(|refusal| refusal.stage),
                 Some(Stage::Verify),

@@ -6,7 +6,7 @@
 use crate::cluster::Cluster;
 use crate::event::Event;
 use crate::policy::{InitError, RoutePolicy, Saved};
-use crate::route::{Pull, Request, Waiting};
+use crate::route::{Candidate, Overlap, Pull, Request, Waiting};
 
 /// The answer of [`Driver::pull`] that means "none".
 pub const NONE: u32 = u32::MAX;
@@ -14,12 +14,13 @@ pub const NONE: u32 = u32::MAX;
 /// Room for the largest window that the host shows.
 const WINDOW: usize = 64;
 
-/// A policy, the cluster as it knows it, and a buffer that `pull` reuses.
+/// A policy, the cluster as it knows it, and buffers that questions reuse.
 #[derive(Debug)]
 pub struct Driver<P> {
     policy: P,
     cluster: Cluster,
     window: Vec<Waiting>,
+    overlap: Vec<Overlap>,
 }
 
 impl<P: RoutePolicy> Driver<P> {
@@ -32,7 +33,8 @@ impl<P: RoutePolicy> Driver<P> {
         if let Some(saved) = previous {
             policy.restore(&saved.schema, &saved.bytes);
         }
-        Ok(Self { policy, cluster, window: Vec::with_capacity(WINDOW) })
+        let (window, overlap) = (Vec::with_capacity(WINDOW), Vec::with_capacity(WINDOW));
+        Ok(Self { policy, cluster, window, overlap })
     }
 
     /// Folds events in, two words each, and tells the policy of each. Events of unknown kinds, and of chains that the
@@ -51,6 +53,24 @@ impl<P: RoutePolicy> Driver<P> {
     /// The packed decision for one request.
     pub fn pick(&mut self, ask: &Request) -> u64 {
         self.policy.pick(ask, &self.cluster).encode()
+    }
+
+    /// The packed decision for one request, with the chains that hold the beginning of its prompt, a word each.
+    pub fn pick_affine(&mut self, ask: &Request, words: &[u64]) -> u64 {
+        self.overlap.clear();
+        self.overlap.extend(words.iter().map(|&word| Overlap::decode(word)));
+        self.policy.pick_affine(ask, &self.overlap, &self.cluster).encode()
+    }
+
+    /// The scores behind the decision for one request.
+    pub fn trace(&self, ask: &Request, words: &[u64]) -> Vec<Candidate> {
+        let overlap: Vec<Overlap> = words.iter().map(|&word| Overlap::decode(word)).collect();
+        self.policy.trace(ask, &overlap, &self.cluster)
+    }
+
+    /// The policy's state, for people.
+    pub fn dump(&self) -> String {
+        self.policy.dump()
     }
 
     /// The index of the waiting request that takes the room, four words each, or [`NONE`].

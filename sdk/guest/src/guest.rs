@@ -12,7 +12,7 @@ use crate::bindings::routing_policy::pointsman::policy::host;
 use crate::cluster::{Chain, ChainId, Cluster};
 use crate::driver::Driver;
 use crate::log::Level;
-use crate::policy::{InitError, RoutePolicy, Saved};
+use crate::policy::{InitError, Metric, MetricKind, RoutePolicy, Saved};
 use crate::route::{Pull, Request};
 
 /// Where a component keeps its policy; empty until `init`.
@@ -38,6 +38,12 @@ impl<E: Export> lifecycle::Guest for E {
             name: E::Policy::NAME.to_owned(),
             version: E::Policy::VERSION.to_owned(),
             state_schema: E::Policy::STATE_SCHEMA.to_owned(),
+            needs: if E::Policy::NEEDS.prefix_overlap {
+                lifecycle::Inputs::PREFIX_OVERLAP
+            } else {
+                lifecycle::Inputs::empty()
+            },
+            metrics: E::Policy::METRICS.iter().map(metric).collect(),
         }
     }
 
@@ -57,6 +63,10 @@ impl<E: Export> lifecycle::Guest for E {
     fn save() -> Option<lifecycle::Saved> {
         let saved = with_driver::<E, _>(|driver| driver.save())?;
         Some(lifecycle::Saved { schema: saved.schema, seq: saved.seq, bytes: saved.bytes })
+    }
+
+    fn dump() -> String {
+        with_driver::<E, _>(|driver| driver.dump())
     }
 }
 
@@ -81,6 +91,41 @@ impl<E: Export> route::Guest for E {
         with_driver::<E, _>(|driver| driver.pick(&ask))
     }
 
+    fn pick_affine(
+        _seq: u64,
+        now: u64,
+        rnd: u64,
+        tenant: u32,
+        class: u32,
+        prompt: u32,
+        reserve: u32,
+        deadline: u64,
+        session: u64,
+        hints: u32,
+        overlap: Vec<u64>,
+    ) -> u64 {
+        let ask = Request { now, rnd, tenant, class, prompt, reserve, deadline, session, hints };
+        with_driver::<E, _>(|driver| driver.pick_affine(&ask, &overlap))
+    }
+
+    fn trace(
+        _seq: u64,
+        now: u64,
+        rnd: u64,
+        tenant: u32,
+        class: u32,
+        prompt: u32,
+        reserve: u32,
+        deadline: u64,
+        session: u64,
+        hints: u32,
+        overlap: Vec<u64>,
+    ) -> Vec<route::Candidate> {
+        let ask = Request { now, rnd, tenant, class, prompt, reserve, deadline, session, hints };
+        let scores = with_driver::<E, _>(|driver| driver.trace(&ask, &overlap));
+        scores.into_iter().map(|it| route::Candidate { chain: it.chain.0, score: it.score }).collect()
+    }
+
     fn pull(_seq: u64, now: u64, rnd: u64, chain: u32, words: Vec<u64>) -> u32 {
         let ask = Pull { now, rnd, chain: ChainId(chain) };
         with_driver::<E, _>(|driver| driver.pull(&ask, &words))
@@ -103,6 +148,18 @@ fn view(snapshot: &lifecycle::Cluster) -> Cluster {
     Cluster::new(snapshot.epoch, snapshot.seq, chains.collect(), snapshot.queued)
 }
 
+fn metric(metric: &Metric) -> lifecycle::Metric {
+    lifecycle::Metric {
+        id: metric.id,
+        kind: match metric.kind {
+            MetricKind::Counter => lifecycle::MetricKind::Counter,
+            MetricKind::Gauge => lifecycle::MetricKind::Gauge,
+        },
+        name: metric.name.to_owned(),
+        help: metric.help.to_owned(),
+    }
+}
+
 fn failure(error: InitError) -> lifecycle::Failure {
     match error {
         InitError::BadConfig(why) => lifecycle::Failure::BadConfig(why),
@@ -120,4 +177,14 @@ pub(crate) fn log(level: Level, line: &str) {
         Level::Error => host::Level::Error,
     };
     host::log(level, line);
+}
+
+/// The component's side of [`crate::count`].
+pub(crate) fn count(id: u32, by: u64) {
+    host::count(id, by);
+}
+
+/// The component's side of [`crate::gauge`].
+pub(crate) fn gauge(id: u32, value: f64) {
+    host::gauge(id, value);
 }

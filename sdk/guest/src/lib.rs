@@ -36,6 +36,7 @@
 
 mod cluster;
 mod event;
+mod knobs;
 mod log;
 mod policy;
 mod route;
@@ -54,9 +55,10 @@ pub mod guest;
 
 pub use crate::cluster::{Chain, ChainId, Cluster, Micros};
 pub use crate::event::Event;
-pub use crate::log::{Level, log};
-pub use crate::policy::{InitError, RoutePolicy, Saved, no_knobs};
-pub use crate::route::{Decision, Pull, Request, Waiting};
+pub use crate::knobs::{Knobs, knobs};
+pub use crate::log::{Level, count, gauge, log};
+pub use crate::policy::{InitError, Inputs, Metric, MetricKind, RoutePolicy, Saved, no_knobs};
+pub use crate::route::{Candidate, Decision, Overlap, Pull, Request, Waiting};
 
 /// Makes a type that implements [`RoutePolicy`] the policy of this crate's component.
 ///

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::cluster::Cluster;
 use crate::event::Event;
-use crate::route::{Decision, Pull, Request, Waiting};
+use crate::route::{Candidate, Decision, Overlap, Pull, Request, Waiting};
 
 /// A policy for the `route` slot. Only `init` and `pick` must be written.
 ///
@@ -17,6 +17,10 @@ pub trait RoutePolicy: Sized {
     const VERSION: &'static str;
     /// Names the layout of the bytes of [`Self::save`]; empty when nothing is saved.
     const STATE_SCHEMA: &'static str = "";
+    /// What the host must gather for this policy.
+    const NEEDS: Inputs = Inputs { prefix_overlap: false };
+    /// The figures that this policy keeps with [`crate::count`] and [`crate::gauge`].
+    const METRICS: &'static [Metric] = &[];
 
     /// Makes the policy. `config` is the operator's JSON, empty for none.
     ///
@@ -39,6 +43,20 @@ pub trait RoutePolicy: Sized {
     /// Decides where a new request goes.
     fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision;
 
+    /// As [`Self::pick`], asked instead of it when [`Self::NEEDS`] has `prefix_overlap`. `overlap` names the chains that hold
+    /// the beginning of the prompt, ascending by id.
+    fn pick_affine(&mut self, ask: &Request, overlap: &[Overlap], cluster: &Cluster) -> Decision {
+        let _ = overlap;
+        self.pick(ask, cluster)
+    }
+
+    /// The scores behind the decision that [`Self::pick`] (or [`Self::pick_affine`]) would take now; the lowest is the best.
+    /// For people, never on the live path. Chains that are not named were not considered.
+    fn trace(&self, ask: &Request, overlap: &[Overlap], cluster: &Cluster) -> Vec<Candidate> {
+        let _ = (ask, overlap, cluster);
+        Vec::new()
+    }
+
     /// Chooses one of `waiting`, by index, for the room on `ask.chain`; `None` leaves the room empty for now. The default
     /// takes the first, in order of arrival, that fits.
     fn pull(&mut self, ask: &Pull, waiting: &[Waiting], cluster: &Cluster) -> Option<usize> {
@@ -50,6 +68,40 @@ pub trait RoutePolicy: Sized {
     fn save(&self) -> Option<Vec<u8>> {
         None
     }
+
+    /// The state for people, as JSON.
+    fn dump(&self) -> String {
+        "{}".to_owned()
+    }
+}
+
+/// What the host gathers for a policy only if it asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inputs {
+    /// How much of a prompt each chain already holds, see [`RoutePolicy::pick_affine`].
+    pub prefix_overlap: bool,
+}
+
+/// How a figure behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only grows; written with [`crate::count`].
+    Counter,
+    /// Goes up and down; written with [`crate::gauge`].
+    Gauge,
+}
+
+/// One figure that a policy keeps in the host's metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// The policy's own number for it.
+    pub id: u32,
+    /// How it behaves.
+    pub kind: MetricKind,
+    /// Its name: lower case letters, digits and `_`.
+    pub name: &'static str,
+    /// One line for people.
+    pub help: &'static str,
 }
 
 /// Why a policy can not start.

@@ -26,6 +26,37 @@ pub struct Request {
     pub hints: u32,
 }
 
+/// How much of the prompt in question a chain already holds in its KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    /// Which chain.
+    pub chain: ChainId,
+    /// Tokens from the beginning of the prompt, at least 1, that need not be computed again there.
+    pub tokens: u32,
+}
+
+impl Overlap {
+    /// Reads the word of the contract: `chain << 32 | tokens`.
+    pub(crate) fn decode(word: u64) -> Self {
+        Self { chain: ChainId((word >> 32) as u32), tokens: low_half(word) }
+    }
+
+    /// The word of the contract. What the host does; used by tests.
+    #[must_use]
+    pub fn word(self) -> u64 {
+        u64::from(self.chain.0) << 32 | u64::from(self.tokens)
+    }
+}
+
+/// What a chain was worth in a decision, for people; see [`crate::RoutePolicy::trace`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// Which chain.
+    pub chain: ChainId,
+    /// The lowest is the best.
+    pub score: f64,
+}
+
 /// The question of [`crate::RoutePolicy::pull`]: this chain has room, which waiting request takes it?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pull {

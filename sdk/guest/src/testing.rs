@@ -10,7 +10,7 @@ use crate::driver::{Driver, NONE};
 use crate::event::Event;
 use crate::log::Level;
 use crate::policy::{InitError, RoutePolicy, Saved};
-use crate::route::{Decision, Pull, Request, Waiting};
+use crate::route::{Candidate, Decision, Overlap, Pull, Request, Waiting};
 
 /// A policy under test.
 ///
@@ -67,6 +67,17 @@ impl<P: RoutePolicy> Harness<P> {
         Decision::decode(self.driver.pick(ask)).expect("a packed decision")
     }
 
+    /// Asks `pick_affine`. Panics as [`Self::pick`] does.
+    #[expect(clippy::expect_used, reason = "the driver encodes decisions only")]
+    pub fn pick_affine(&mut self, ask: &Request, overlap: &[Overlap]) -> Decision {
+        Decision::decode(self.driver.pick_affine(ask, &words(overlap))).expect("a packed decision")
+    }
+
+    /// Asks for the scores behind a decision.
+    pub fn trace(&self, ask: &Request, overlap: &[Overlap]) -> Vec<Candidate> {
+        self.driver.trace(ask, &words(overlap))
+    }
+
     /// Asks `pull` for room on `chain`, at time 0 and with random bits 0.
     pub fn pull(&mut self, chain: u32, waiting: &[Waiting]) -> Option<usize> {
         let words: Vec<u64> = waiting.iter().flat_map(|request| request.words()).collect();
@@ -107,6 +118,10 @@ pub fn request(reserve: u32) -> Request {
 #[must_use]
 pub fn waiting(id: u64, reserve: u32) -> Waiting {
     Waiting { id, reserve, prompt: reserve / 2, ..Waiting::default() }
+}
+
+fn words(overlap: &[Overlap]) -> Vec<u64> {
+    overlap.iter().map(|it| it.word()).collect()
 }
 
 thread_local! {

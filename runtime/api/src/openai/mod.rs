@@ -39,8 +39,10 @@ async fn run<S: Shape>(
     shape: S,
 ) -> Result<Response, ApiError> {
     let Run { job, stream, include_usage, ignored } = run;
-    let envelope = Envelope { id: ids::fresh(S::ID_PREFIX), created: unix_now(), model: model.info.id.clone() };
+    let created = unix_now();
     let generation = Generation::start(state, model, job, log).await?;
+    let id = ids::answer(S::ID_PREFIX, generation.request);
+    let envelope = Envelope { id, created, model: model.info.id.clone() };
     let mut response = if stream {
         sse::respond(generation, shape, envelope, include_usage).await?
     } else {

@@ -95,7 +95,7 @@ async fn every_admin_route_is_guarded() {
 #[tokio::test]
 async fn a_swap_by_name_with_config_rolls_back_and_ejects() {
     let app = server(None);
-    assert_eq!(get(&app, "/admin/v1/policies").await.json()["slots"][0]["status"], "builtin");
+    assert_eq!(get(&app, "/admin/v1/policies").await.json()["slots"][0]["active"], Value::Null);
     let swap = call(&app, "PUT", SLOT, &[], r#"{"policy":"route-jsq","config":{"k": 1}}"#).await;
     assert_eq!(swap.status, 200);
     assert_eq!(swap.headers["etag"], "\"1\"");
@@ -106,7 +106,7 @@ async fn a_swap_by_name_with_config_rolls_back_and_ejects() {
     let back = call(&app, "POST", "/admin/v1/slots/route/rollback", &[], "").await.json();
     assert_eq!((back["active"]["name"].as_str(), back["generation"].as_u64()), (Some("route-jsq"), Some(3)));
     let ejected = call(&app, "DELETE", SLOT, &[], "").await.json();
-    assert_eq!((&ejected["active"], &ejected["status"]), (&Value::Null, &json!("builtin")));
+    assert_eq!(ejected["active"], Value::Null);
 }
 
 #[tokio::test]
@@ -121,6 +121,65 @@ async fn a_component_is_uploaded_with_the_swap() {
     let large = call(&app, "PUT", SLOT, &wasm, vec![0; (2 << 20) + 1]).await;
     assert_eq!(large.status, 413);
     large.error();
+}
+
+#[tokio::test]
+async fn options_have_the_same_names_in_a_body_and_in_a_query() {
+    let app = server(None);
+    let body = json!({
+        "policy": "route-jsq", "mode": "trial", "percent": 2.5, "rehearse": false, "guard_faults": false,
+        "slo_margin_percent": 20, "slo_requests": 100, "promote": true,
+    });
+    let named = call(&app, "PUT", SLOT, &[], body.to_string()).await.json()["active"]["version"].clone();
+    let query =
+        "mode=trial&percent=2.5&rehearse=false&guard_faults=false&slo_margin_percent=20&slo_requests=100&promote=true";
+    let wasm = [("content-type", "application/wasm")];
+    let sent = call(&app, "PUT", &format!("{SLOT}?{query}"), &wasm, "\0asm").await.json()["active"]["version"].clone();
+    assert_eq!(named, sent);
+    let told = named.as_str().unwrap();
+    for words in [
+        "Trial(250)",
+        "rehearse: false",
+        "guard_faults: false",
+        "slo_margin: 0.2",
+        "slo_requests: 100",
+        "promote: true",
+    ] {
+        assert!(told.contains(words), "{words} is not in {told}");
+    }
+    for (body, param) in [
+        (json!({ "policy": "route-jsq", "mode": "sideways" }), "mode"),
+        (json!({ "policy": "route-jsq", "percent": 5 }), "percent"),
+        (json!({ "policy": "route-jsq", "mode": "trial", "percent": 0 }), "percent"),
+        (json!({ "policy": "route-jsq", "mode": "trial", "percent": 101 }), "percent"),
+        (json!({ "policy": "route-jsq", "slo_margin_percent": -1 }), "slo_margin_percent"),
+        (json!({ "policy": "route-jsq", "slo_requests": 1 }), "slo_requests"),
+        (json!({ "policy": "route-jsq", "rehearse": "yes" }), "rehearse"),
+    ] {
+        let refused = call(&app, "PUT", SLOT, &[], body.to_string()).await;
+        assert_eq!((refused.status.as_u16(), refused.error()["param"].as_str()), (400, Some(param)), "{body}");
+    }
+    for query in ["mode=trial&percent=many", "mod=trial", "mode=trial&percent=NaN"] {
+        assert_eq!(call(&app, "PUT", &format!("{SLOT}?{query}"), &wasm, "\0asm").await.status, 400, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn decisions_are_found_by_the_id_of_an_answer_or_by_number() {
+    let app = server(None);
+    for id in ["7", "chatcmpl-00000000000000ff0000000000000007", "cmpl-ffffffffffffffff0000000000000007"] {
+        let told = get(&app, &format!("/admin/v1/decisions/{id}")).await;
+        assert_eq!((told.status.as_u16(), &told.json()["decision"]), (200, &json!("chain 0")), "{id}");
+    }
+    assert_eq!(get(&app, "/admin/v1/decisions/8").await.status, 404);
+    assert_eq!(get(&app, "/admin/v1/decisions/nonsense").await.status, 400);
+}
+
+#[tokio::test]
+async fn a_record_is_cleared_by_digest() {
+    let app = server(None);
+    assert_eq!(call(&app, "DELETE", "/admin/v1/quarantine/sha256:00", &[], "").await.status, 200);
+    assert_eq!(call(&app, "DELETE", "/admin/v1/quarantine/sha256:01", &[], "").await.status, 404);
 }
 
 #[tokio::test]

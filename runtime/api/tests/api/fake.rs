@@ -9,8 +9,8 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Request as HttpRequest, StatusCode};
 use pointsman_api::service::{
-    BoxFuture, CancelOnDrop, ModelInfo, PolicyAdmin, PolicyInfo, PolicyListing, PolicySource, Readiness, Service,
-    SlotState, Submission, SwapError,
+    AuditEntry, BoxFuture, CancelOnDrop, DecisionInfo, ModelInfo, PolicyAdmin, PolicyInfo, PolicyListing, PolicySource,
+    Readiness, Service, SlotState, Submission, Swap, SwapError, SwapOptions,
 };
 use pointsman_api::text::{ModelText, VocabularySource};
 use pointsman_api::{ApiState, router};
@@ -143,35 +143,87 @@ impl FakeAdmin {
     fn state(generation: u64, history: &[Option<PolicyInfo>]) -> SlotState {
         let active = history.last().cloned().flatten();
         let previous = history.iter().rev().nth(1).cloned().flatten();
-        let status = if active.is_some() { "active" } else { "builtin" }.to_owned();
-        SlotState { slot: "route".into(), generation, active, previous, status, faults: vec![], last_fault: None }
+        let (faults, trial, shadow) = (vec![], None, None);
+        SlotState { slot: "route".into(), generation, active, previous, faults, last_fault: None, trial, shadow }
     }
 }
 
 impl PolicyAdmin for FakeAdmin {
     fn list(&self) -> PolicyListing {
         let guard = self.0.lock().unwrap();
-        PolicyListing { slots: vec![Self::state(guard.0, &guard.1)], available: vec![] }
+        PolicyListing {
+            slots: vec![Self::state(guard.0, &guard.1)],
+            available: vec![],
+            quarantined: vec![],
+            contracts: vec!["0.1.0".into()],
+        }
     }
 
-    fn swap(
-        &self,
-        slot: String,
-        source: PolicySource,
-        config: String,
-        expected: Option<u64>,
-    ) -> BoxFuture<'_, Result<SlotState, SwapError>> {
+    /// The version of what was swapped in shows its configuration and options.
+    fn swap(&self, slot: String, swap: Swap, expected: Option<u64>) -> BoxFuture<'_, Result<SlotState, SwapError>> {
         let outcome = self.change(&slot, expected, |history| {
-            let name = match source {
+            let name = match swap.source {
                 PolicySource::Name(name) if name.starts_with("route-") => name,
                 PolicySource::Name(name) => return Err(SwapError::NotFound(format!("there is no policy {name:?}"))),
                 PolicySource::Bytes(bytes) if bytes.starts_with(b"\0asm") => "uploaded".to_owned(),
                 PolicySource::Bytes(_) => return Err(SwapError::Refused("verify: not a component".to_owned())),
             };
-            history.push(Some(PolicyInfo { name, version: config, digest: "sha256:00".into() }));
+            let plain = swap.options == SwapOptions::default();
+            let version = if plain { swap.config } else { format!("{:?}", swap.options) };
+            history.push(Some(PolicyInfo { name, version, digest: "sha256:00".into() }));
             Ok(())
         });
         Box::pin(async { outcome })
+    }
+
+    fn promote(&self, slot: String, expected: Option<u64>) -> BoxFuture<'_, Result<SlotState, SwapError>> {
+        let outcome = self.change(&slot, expected, |_| Err(SwapError::NotFound("nothing is on trial".to_owned())));
+        Box::pin(async { outcome })
+    }
+
+    fn end_shadow(&self, slot: String) -> BoxFuture<'_, Result<SlotState, SwapError>> {
+        let outcome = self.change(&slot, None, |_| Err(SwapError::NotFound("there is no shadow".to_owned())));
+        Box::pin(async { outcome })
+    }
+
+    fn clear(&self, digest: &str) -> Result<(), SwapError> {
+        let unknown = || SwapError::NotFound(format!("{digest} has no record"));
+        (digest == "sha256:00").then_some(()).ok_or_else(unknown)
+    }
+
+    fn explain(&self, request: u64) -> BoxFuture<'_, Result<DecisionInfo, SwapError>> {
+        let outcome = match request {
+            7 => Ok(DecisionInfo {
+                request,
+                seq: 1,
+                now_micros: 2,
+                prompt_tokens: 3,
+                reserve_tokens: 4,
+                generation: 5,
+                policy: "route-jsq".into(),
+                digest: None,
+                on_trial: false,
+                decision: "chain 0".into(),
+                fault: None,
+                fuel: 6,
+                candidates: vec![],
+                no_scores: None,
+            }),
+            _ => Err(SwapError::NotFound(format!("request {request} is not in the log"))),
+        };
+        Box::pin(async { outcome })
+    }
+
+    fn log(&self, _slot: String) -> BoxFuture<'_, Result<Vec<u8>, SwapError>> {
+        Box::pin(async { Ok(b"PTSMLOG1".to_vec()) })
+    }
+
+    fn dump(&self, _slot: String) -> BoxFuture<'_, Result<String, SwapError>> {
+        Box::pin(async { Ok("{}".to_owned()) })
+    }
+
+    fn audit(&self) -> Vec<AuditEntry> {
+        vec![]
     }
 
     fn rollback(&self, slot: String, expected: Option<u64>) -> BoxFuture<'_, Result<SlotState, SwapError>> {

@@ -23,6 +23,7 @@ use crate::line::kv::BlockPool;
 use crate::line::pipeline::{Part, Pipeline};
 use crate::line::sequence::{Phase, Sequence};
 use crate::output::{Finish, Outbox};
+use crate::request::Request;
 use crate::sample::Scratch;
 use crate::yard::queue::Job;
 
@@ -103,16 +104,25 @@ impl Line {
         self.prefill.values().chain(&self.decode).copied()
     }
 
+    /// Whether the cache is of use to a request: log-probs of the prompt need the rows of all its tokens.
+    fn looks_up(&self, request: &Request) -> bool {
+        self.kv.caches() && !request.raw().prompt_logprobs
+    }
+
+    /// Tokens from the beginning of its prompt that a request would not have to compute here now.
+    pub fn cached_tokens(&self, request: &Request) -> u32 {
+        let raw = request.raw();
+        if self.looks_up(request) { self.kv.cached_tokens(raw.tenant, &raw.prompt) } else { 0 }
+    }
+
     /// Reserves blocks for all of a job's tokens and lets it run behind what is cached of its prompt. `None` if there is no
     /// slot or no room for it.
     pub fn start(&mut self, job: Job, now: Micros) -> Option<Started> {
         let &slot = self.free.last()?;
         let (request, evicted_before) = (&job.request, self.kv.evicted_total());
         let (tenant, prompt) = (request.raw().tenant, &request.raw().prompt);
-        // Log-probs of the prompt need the rows of all its tokens.
-        let asks = self.kv.caches() && !request.raw().prompt_logprobs;
-        let asked_tokens = if asks { request.prompt_tokens() } else { 0 };
-        let cached_tokens = if asks { self.kv.cached_tokens(tenant, prompt) } else { 0 };
+        let asked_tokens = if self.looks_up(request) { request.prompt_tokens() } else { 0 };
+        let cached_tokens = self.cached_tokens(request);
         let table = self.kv.reserve(request.reserve_tokens(), tenant, &prompt[..cached_tokens as usize])?;
         self.free.pop();
         self.slots[slot as usize] = Some(Sequence::new(job, table, cached_tokens, self.started_total, now));

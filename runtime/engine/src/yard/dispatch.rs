@@ -14,14 +14,15 @@ use crate::guard;
 use crate::ids::{ChainId, Micros, RequestId};
 use crate::limits;
 use crate::output::{Finish, Outbox};
-use crate::port::{Pick, Pull, RoutePolicy, Waiting};
+use crate::port::{Overlap, Pick, Pull, RoutePolicy, Waiting};
 use crate::random;
 use crate::request::Request;
 
 /// The question about `request`; its view and random bits are filled in by [`Engine::decide`].
-pub(crate) fn question(request: &Request, now: Micros) -> Pick {
+pub(crate) fn question(id: RequestId, request: &Request, now: Micros) -> Pick {
     let raw = request.raw();
     Pick {
+        id,
         seq: 0,
         now,
         rnd: 0,
@@ -43,6 +44,7 @@ impl Engine {
         ask: impl FnOnce(&mut dyn RoutePolicy, u64, u64) -> Result<A, Fault>,
         guard: impl FnOnce(&Self, A) -> Result<(), Fault>,
         builtin: impl FnOnce(&Self) -> A,
+        encode: impl FnOnce(A) -> u64,
     ) -> A {
         let rnd = random::bits(self.seed, self.stats.decisions_total);
         self.stats.decisions_total += 1;
@@ -58,31 +60,55 @@ impl Engine {
             Err(fault) => fault,
         };
         self.stats.fallbacks_total[fault_index(fault.class)] += 1;
-        builtin(self)
+        let answer = builtin(self);
+        policy.replaced(encode(answer));
+        answer
+    }
+
+    /// What the chains hold of a prompt, if the policy wants to know.
+    pub(crate) fn overlaps(&self, policy: &dyn RoutePolicy, request: &Request) -> Vec<Overlap> {
+        if !policy.wants_overlap() {
+            return Vec::new();
+        }
+        let held = self.chains.iter().map(|chain| (chain.id, chain.line.cached_tokens(request)));
+        held.filter(|(_, tokens)| *tokens > 0).map(|(chain, tokens)| Overlap { chain, tokens }).collect()
     }
 
     /// Where does this request go? `may_wait` says whether the queue has a place for it; if it has none and the request
     /// can not run now, the answer is `None`.
-    pub(crate) fn pick(&mut self, policy: &mut dyn RoutePolicy, ask: Pick, may_wait: bool) -> Option<RouteDecision> {
+    pub(crate) fn pick(
+        &mut self,
+        policy: &mut dyn RoutePolicy,
+        ask: Pick,
+        overlap: &[Overlap],
+        may_wait: bool,
+    ) -> Option<RouteDecision> {
         let answer = self.decide(
             policy,
-            |policy, seq, rnd| policy.pick(&Pick { seq, rnd, ..ask }),
-            |engine, answer| guard::pick(&engine.chains, ask.reserve, may_wait, answer),
+            |policy, seq, rnd| policy.pick(&Pick { seq, rnd, ..ask }, overlap),
+            |engine, answer| guard::pick(&engine.chains, ask.reserve, answer),
             |engine| builtin::arrive(engine.chains.views(), engine.queue.len(), ask.reserve),
+            RouteDecision::encode,
         );
         match answer {
             // Not the policy's fault: it can not know who starves.
             RouteDecision::Dispatch(chain) if self.is_held(chain) => may_wait.then_some(RouteDecision::Queue),
             RouteDecision::Dispatch(_) | RouteDecision::Reject(_) => Some(answer),
-            RouteDecision::Queue | RouteDecision::Defer(_) => may_wait.then_some(answer),
+            RouteDecision::Queue | RouteDecision::Defer(_) if may_wait => Some(answer),
+            // Nor that the queue is full: what can run now need not be refused.
+            RouteDecision::Queue | RouteDecision::Defer(_) => match builtin::pick(self.chains.views(), ask.reserve) {
+                RouteDecision::Dispatch(chain) if !self.is_held(chain) => Some(RouteDecision::Dispatch(chain)),
+                _ => None,
+            },
         }
     }
 
     /// Asks again about every deferred request whose time has come.
     pub(crate) fn ask_deferred(&mut self, policy: &mut dyn RoutePolicy, out: &mut Outbox) {
         while let Some(job) = self.queue.due(self.now) {
-            let (id, ask) = (job.id, question(&job.request, self.now));
-            match self.pick(policy, ask, true) {
+            let (id, ask) = (job.id, question(job.id, &job.request, self.now));
+            let overlap = self.overlaps(policy, &job.request);
+            match self.pick(policy, ask, &overlap, true) {
                 Some(RouteDecision::Dispatch(chain)) => self.start_waiting(id, chain),
                 Some(RouteDecision::Reject(code)) => {
                     self.queue.remove(id);
@@ -95,11 +121,16 @@ impl Engine {
     }
 
     /// Dispatches requests at the head of the queue that have waited too long and fit.
-    pub(crate) fn rescue_starving(&mut self) {
+    pub(crate) fn rescue_starving(&mut self, policy: &mut dyn RoutePolicy) {
         while let Some((id, reserve)) = self.starving() {
             let RouteDecision::Dispatch(chain) = builtin::pick(self.chains.views(), reserve) else { return };
             self.start_waiting(id, chain);
             self.stats.starved_total += 1;
+            // Overload makes requests wait, too. It is the policy's doing only if it left room unused all the while.
+            if self.declined_since.take().is_some_and(|since| self.now.since(since).0 > limits::STARVATION_MICROS) {
+                self.stats.fallbacks_total[fault_index(FaultClass::Stall)] += 1;
+                policy.stalled(id);
+            }
         }
     }
 
@@ -114,10 +145,14 @@ impl Engine {
             let askable = self.chains.views().filter(|chain| !declined.contains(&chain.id) && !self.is_held(chain.id));
             let RouteDecision::Dispatch(chain) = builtin::pick(askable, least) else { break };
             match self.pull(policy, chain, &window) {
-                Some(index) => self.start_waiting(window[index as usize].id, chain),
+                Some(index) => {
+                    self.start_waiting(window[index as usize].id, chain);
+                    self.declined_since = None;
+                }
                 None => declined.push(chain),
             }
         }
+        self.declined_since = self.declined_since.or(Some(self.now)).filter(|_| !declined.is_empty());
         self.window = window;
     }
 
@@ -129,6 +164,7 @@ impl Engine {
             |policy, seq, rnd| policy.pull(&Pull { seq, now, rnd, chain }, window),
             |engine, answer| guard::pull(&engine.chains, chain, window, answer),
             |engine| engine.chains.get(chain).and_then(|chain| builtin::pull(&chain.view(), window)),
+            |index| index.unwrap_or(u32::MAX).into(),
         )
     }
 

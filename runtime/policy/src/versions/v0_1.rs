@@ -4,8 +4,8 @@
 //! looked up, so a mismatch is an error at instantiation and never a misread value. Hot calls are flat: scalars and one list
 //! of words, which is copied as memory.
 
-use pointsman_engine::port::{Pick, Pull, Waiting};
-use pointsman_engine::snapshot::{RouteEvent, Snapshot};
+use pointsman_engine::port::{Pick, Pull};
+use pointsman_engine::snapshot::Snapshot;
 use wasmtime::component::{ComponentNamedList, ComponentType, Instance, Lift, Linker, Lower, TypedFunc, WasmStr};
 use wasmtime::error::Context as _;
 use wasmtime::{Result, Store, StoreContextMut};
@@ -23,7 +23,7 @@ pub(crate) const ROUTE: &str = "pointsman:policy/route@0.1.0";
 /// The contract as it is shipped.
 const WIT: &str = include_str!("../../../../sdk/wit/policy/policy.wit");
 /// Functions of [`HOST`] that [`link_host`] defines.
-pub(crate) const HOST_FUNCTIONS: &[&str] = &["log"];
+pub(crate) const HOST_FUNCTIONS: &[&str] = &["log", "count", "gauge"];
 
 #[derive(Clone, Copy, ComponentType, Lower)]
 #[component(record)]
@@ -89,15 +89,56 @@ pub(crate) struct RawDescriptor {
     pub(crate) version: String,
     #[component(name = "state-schema")]
     pub(crate) state_schema: String,
+    pub(crate) needs: Inputs,
+    pub(crate) metrics: Vec<RawMetric>,
+}
+
+// What a policy asks the host to gather for it.
+wasmtime::component::flags! {
+    Inputs {
+        #[component(name = "prefix-overlap")]
+        const PREFIX_OVERLAP;
+    }
+}
+
+/// A figure that a policy wants to keep, not yet checked.
+#[derive(ComponentType, Lift)]
+#[component(record)]
+pub(crate) struct RawMetric {
+    pub(crate) id: u32,
+    pub(crate) kind: RawMetricKind,
+    pub(crate) name: String,
+    pub(crate) help: String,
+}
+
+#[derive(Clone, Copy, ComponentType, Lift)]
+#[component(enum)]
+#[repr(u8)]
+#[cfg_attr(not(test), expect(dead_code, reason = "made by lifting only"))]
+pub(crate) enum RawMetricKind {
+    #[component(name = "counter")]
+    Counter,
+    #[component(name = "gauge")]
+    Gauge,
+}
+
+/// What a chain was worth to a policy in one decision, as it says; the lowest score is the best.
+#[derive(Clone, Copy, Debug, PartialEq, ComponentType, Lift)]
+#[component(record)]
+pub struct Score {
+    /// The chain's id, unchecked.
+    pub chain: u32,
+    /// Any number at all.
+    pub score: f64,
 }
 
 /// A policy's state for its successor. The host never looks into it.
-#[derive(Clone, ComponentType, Lift, Lower)]
+#[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift, Lower)]
 #[component(record)]
 pub(crate) struct Saved {
-    schema: String,
-    seq: u64,
-    bytes: Vec<u8>,
+    pub(crate) schema: String,
+    pub(crate) seq: u64,
+    pub(crate) bytes: Vec<u8>,
 }
 
 #[derive(Clone, Copy, ComponentType, Lift)]
@@ -126,14 +167,20 @@ impl From<RawLevel> for Level {
     }
 }
 
-/// Defines all that a policy may import: `host.log`. The message is read in place; what it costs is charged as fuel.
+/// Defines all that a policy may import: outputs. A message is read in place; what it costs is charged as fuel.
 pub(crate) fn link_host(linker: &mut Linker<State>) -> Result<()> {
-    linker.instance(HOST)?.func_wrap(
-        "log",
-        |mut store: StoreContextMut<'_, State>, (level, message): (RawLevel, WasmStr)| {
-            crate::journal::log(&mut store, level.into(), &message)
-        },
-    )
+    let mut host = linker.instance(HOST)?;
+    host.func_wrap("log", |mut store: StoreContextMut<'_, State>, (level, message): (RawLevel, WasmStr)| {
+        crate::journal::log(&mut store, level.into(), &message)
+    })?;
+    host.func_wrap("count", |store: StoreContextMut<'_, State>, (id, by): (u32, u64)| {
+        store.data().figures.count(id, by);
+        Ok(())
+    })?;
+    host.func_wrap("gauge", |store: StoreContextMut<'_, State>, (id, value): (u32, f64)| {
+        store.data().figures.gauge(id, value);
+        Ok(())
+    })
 }
 
 /// Says in a core module that it implements the contract, which is then held to it when it is made into a component.
@@ -147,6 +194,7 @@ pub(crate) fn embed_types(module: &mut Vec<u8>) -> Result<(), Box<dyn std::error
 
 type InitParams<'a> = (&'a str, Cluster, Option<Saved>);
 type PickParams = (u64, u64, u64, u32, u32, u32, u32, u64, u64, u32);
+type AffineParams<'a> = (u64, u64, u64, u32, u32, u32, u32, u64, u64, u32, &'a [u64]);
 type PullParams<'a> = (u64, u64, u64, u32, &'a [u64]);
 
 /// A guest's exports, looked up and type-checked once.
@@ -154,11 +202,12 @@ pub(crate) struct Exports {
     describe: TypedFunc<(), (RawDescriptor,)>,
     init: TypedFunc<InitParams<'static>, (std::result::Result<(), Failure>,)>,
     save: TypedFunc<(), (Option<Saved>,)>,
+    dump: TypedFunc<(), (String,)>,
     apply: TypedFunc<(u64, &'static [u64]), ()>,
     pick: TypedFunc<PickParams, (u64,)>,
+    pick_affine: TypedFunc<AffineParams<'static>, (u64,)>,
     pull: TypedFunc<PullParams<'static>, (u32,)>,
-    /// Reused from call to call, so that hot calls do not allocate.
-    words: Vec<u64>,
+    trace: TypedFunc<AffineParams<'static>, (Vec<Score>,)>,
 }
 
 impl Exports {
@@ -167,10 +216,12 @@ impl Exports {
             describe: export(store, instance, LIFECYCLE, "describe")?,
             init: export(store, instance, LIFECYCLE, "init")?,
             save: export(store, instance, LIFECYCLE, "save")?,
+            dump: export(store, instance, LIFECYCLE, "dump")?,
             apply: export(store, instance, ROUTE, "apply")?,
             pick: export(store, instance, ROUTE, "pick")?,
+            pick_affine: export(store, instance, ROUTE, "pick-affine")?,
             pull: export(store, instance, ROUTE, "pull")?,
-            words: Vec::with_capacity(4 * pointsman_engine::limits::PULL_WINDOW_MAX),
+            trace: export(store, instance, ROUTE, "trace")?,
         })
     }
 
@@ -194,26 +245,39 @@ impl Exports {
         self.save.call(store, ()).map(|(saved,)| saved)
     }
 
-    pub(crate) fn apply(&mut self, store: &mut Store<State>, seq: u64, events: &[RouteEvent]) -> Result<()> {
-        self.words.clear();
-        self.words.extend(events.iter().flat_map(|event| event.words()));
-        self.apply.call(store, (seq, &self.words))
+    pub(crate) fn dump(&self, store: &mut Store<State>) -> Result<String> {
+        self.dump.call(store, ()).map(|(text,)| text)
+    }
+
+    /// Two words for each event.
+    pub(crate) fn apply(&self, store: &mut Store<State>, seq: u64, words: &[u64]) -> Result<()> {
+        self.apply.call(store, (seq, words))
     }
 
     pub(crate) fn pick(&self, store: &mut Store<State>, ask: &Pick) -> Result<u64> {
-        let Pick { seq, now, rnd, tenant, class, prompt, reserve, deadline, session, hints } = *ask;
+        let Pick { seq, now, rnd, tenant, class, prompt, reserve, deadline, session, hints, .. } = *ask;
         let flat = (seq, now.0, rnd, tenant, class, prompt, reserve, deadline.0, session, hints);
         self.pick.call(store, flat).map(|(word,)| word)
     }
 
-    pub(crate) fn pull(&mut self, store: &mut Store<State>, ask: &Pull, waiting: &[Waiting]) -> Result<u32> {
-        self.words.clear();
-        self.words.extend(waiting.iter().flat_map(|request| {
-            let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
-            [request.id.0, pair(request.tenant, request.class), pair(request.prompt, request.reserve), request.waited.0]
-        }));
-        self.pull.call(store, (ask.seq, ask.now.0, ask.rnd, ask.chain.0, &self.words)).map(|(index,)| index)
+    /// One word for each chain that holds the beginning of the prompt.
+    pub(crate) fn pick_affine(&self, store: &mut Store<State>, ask: &Pick, overlap: &[u64]) -> Result<u64> {
+        self.pick_affine.call(store, affine(ask, overlap)).map(|(word,)| word)
     }
+
+    pub(crate) fn trace(&self, store: &mut Store<State>, ask: &Pick, overlap: &[u64]) -> Result<Vec<Score>> {
+        self.trace.call(store, affine(ask, overlap)).map(|(scores,)| scores)
+    }
+
+    /// Four words for each waiting request.
+    pub(crate) fn pull(&self, store: &mut Store<State>, ask: &Pull, words: &[u64]) -> Result<u32> {
+        self.pull.call(store, (ask.seq, ask.now.0, ask.rnd, ask.chain.0, words)).map(|(index,)| index)
+    }
+}
+
+fn affine<'a>(ask: &Pick, overlap: &'a [u64]) -> AffineParams<'a> {
+    let Pick { seq, now, rnd, tenant, class, prompt, reserve, deadline, session, hints, .. } = *ask;
+    (seq, now.0, rnd, tenant, class, prompt, reserve, deadline.0, session, hints, overlap)
 }
 
 fn export<P, R>(store: &mut Store<State>, instance: &Instance, interface: &str, name: &str) -> Result<TypedFunc<P, R>>

@@ -24,9 +24,11 @@ pub struct Guest {
     describe: String,
     init: String,
     save: String,
+    dump: String,
     apply: String,
     pick: String,
     pull: String,
+    trace: String,
 }
 
 impl Default for Guest {
@@ -36,12 +38,14 @@ impl Default for Guest {
             version: "0.1.0",
             memory: "2",
             fields: String::new(),
-            describe: "(i32.const 64)".into(),
+            describe: "(i32.const 200)".into(),
             init: "(i32.const 96)".into(),
             save: "(i32.const 128)".into(),
+            dump: "(i32.const 48)".into(),
             apply: String::new(),
             pick: "(i64.const 0)".into(),
             pull: "(i32.const 0)".into(),
+            trace: "(i32.const 128)".into(),
         }
     }
 }
@@ -65,7 +69,7 @@ impl Guest {
         self
     }
 
-    /// Body of `describe`; its result is the address of the record (64 holds a good one).
+    /// Body of `describe`; its result is the address of the record (200 holds a good one).
     pub fn describe(mut self, body: impl Into<String>) -> Self {
         self.describe = body.into();
         self
@@ -80,6 +84,18 @@ impl Guest {
     /// Body of `save`; its result is the address of the option (128 holds none).
     pub fn save(mut self, body: impl Into<String>) -> Self {
         self.save = body.into();
+        self
+    }
+
+    /// Body of `dump`; its result is the address of the text (48 holds an empty one).
+    pub fn dump(mut self, body: impl Into<String>) -> Self {
+        self.dump = body.into();
+        self
+    }
+
+    /// Body of `trace`; its result is the address of the list (128 holds an empty one).
+    pub fn trace(mut self, body: impl Into<String>) -> Self {
+        self.trace = body.into();
         self
     }
 
@@ -108,15 +124,19 @@ impl Guest {
 
     /// The core module without interface types.
     pub fn module(&self) -> Vec<u8> {
-        let Self { version, memory, fields, describe, init, save, apply, pick, pull, .. } = self;
+        let Self { version, memory, fields, describe, init, save, dump, apply, pick, pull, trace, .. } = self;
+        let asked = "(param $seq i64) (param $now i64) (param $rnd i64) (param $tenant i32) (param $class i32)
+    (param $prompt i32) (param $reserve i32) (param $deadline i64) (param $session i64) (param $hints i32)";
         let text = format!(
             r#"(module
   (import "pointsman:policy/host@{version}" "log" (func $log (param i32 i32 i32)))
+  (import "pointsman:policy/host@{version}" "count" (func $count (param i32 i64)))
+  (import "pointsman:policy/host@{version}" "gauge" (func $gauge (param i32 f64)))
   (memory (export "memory") {memory})
   (global $heap (mut i32) (i32.const 4096))
   (data (i32.const 16) "wat1.0none")
   (data (i32.const 32) "help, I fell over")
-  (data (i32.const 64) "\10\00\00\00\03\00\00\00\13\00\00\00\03\00\00\00\16\00\00\00\04\00\00\00")
+  (data (i32.const 200) "\10\00\00\00\03\00\00\00\13\00\00\00\03\00\00\00\16\00\00\00\04\00\00\00")
   {fields}
   (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (local $at i32)
     (local.set $at (i32.and (i32.add (global.get $heap) (i32.const 7)) (i32.const -8)))
@@ -131,12 +151,18 @@ impl Guest {
     (global.set $heap (i32.const 4096))
     {init})
   (func (export "pointsman:policy/lifecycle@{version}#save") (result i32) {save})
+  (func (export "pointsman:policy/lifecycle@{version}#dump") (result i32) {dump})
   (func (export "pointsman:policy/route@{version}#apply") (param $seq i64) (param $words i32) (param $len i32)
     (global.set $heap (i32.const 4096))
     {apply})
-  (func (export "pointsman:policy/route@{version}#pick")
-    (param $seq i64) (param $now i64) (param $rnd i64) (param $tenant i32) (param $class i32) (param $prompt i32)
-    (param $reserve i32) (param $deadline i64) (param $session i64) (param $hints i32) (result i64) {pick})
+  (func (export "pointsman:policy/route@{version}#pick") {asked} (result i64) {pick})
+  (func (export "pointsman:policy/route@{version}#pick-affine") {asked} (param $overlap i32) (param $overlap-len i32)
+    (result i64)
+    (global.set $heap (i32.const 4096))
+    {pick})
+  (func (export "pointsman:policy/route@{version}#trace") {asked} (param $overlap i32) (param $overlap-len i32) (result i32)
+    (global.set $heap (i32.const 4096))
+    {trace})
   (func (export "pointsman:policy/route@{version}#pull")
     (param $seq i64) (param $now i64) (param $rnd i64) (param $chain i32) (param $words i32) (param $len i32) (result i32)
     (global.set $heap (i32.const 4096))

@@ -1,6 +1,6 @@
 //! The generated side of the contract. `routing_policy.rs` is written by a tool and never by hand.
 //!
-//! sha256 of sdk/wit/policy/policy.wit: 77cfcdb330ac981f44b36ee272970befc2de251a59fd6583e45980d4a4a9d485
+//! sha256 of sdk/wit/policy/policy.wit: 081bc88617850a6dc8f2d37fa597591b203e20670494c6a6b97b1fbdd1617223
 //!
 //! After a change of the contract, from the root of the repository:
 //!

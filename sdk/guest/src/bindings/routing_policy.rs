@@ -11,6 +11,7 @@ pub mod pointsman {
             #[used]
             #[doc(hidden)]
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum Level {
@@ -66,6 +67,42 @@ pub mod pointsman {
                         unreachable!()
                     }
                     wit_import1(lvl.clone() as i32, ptr0.cast_mut(), len0);
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Adds to a counter that `describe` declared. An id that it did not declare is ignored.
+            #[allow(async_fn_in_trait)]
+            pub fn count(id: u32, by: u64) -> () {
+                unsafe {
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "pointsman:policy/host@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "count"]
+                        fn wit_import0(_: i32, _: i64);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import0(_: i32, _: i64) {
+                        unreachable!()
+                    }
+                    wit_import0(_rt::as_i32(&id), _rt::as_i64(&by));
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Sets a gauge that `describe` declared. An id that it did not declare is ignored.
+            #[allow(async_fn_in_trait)]
+            pub fn gauge(id: u32, value: f64) -> () {
+                unsafe {
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "pointsman:policy/host@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "gauge"]
+                        fn wit_import0(_: i32, _: f64);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import0(_: i32, _: f64) {
+                        unreachable!()
+                    }
+                    wit_import0(_rt::as_i32(&id), _rt::as_f64(&value));
                 }
             }
         }
@@ -182,12 +219,77 @@ pub mod exports {
                 use super::super::super::super::_rt;
                 pub type Cluster = super::super::super::super::pointsman::policy::types::Cluster;
                 pub type Failure = super::super::super::super::pointsman::policy::types::Failure;
+                wit_bindgen::rt::bitflags::bitflags! {
+                    #[doc =
+                    " What the host gathers for a policy only if it asks for it."]
+                    #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Clone, Copy)]
+                    pub struct Inputs : u8 { #[doc =
+                    " how much of a prompt each chain already holds: `route.pick-affine` is called instead of `route.pick`"]
+                    const PREFIX_OVERLAP = 1 << 0; }
+                }
+                #[repr(u8)]
+                #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+                pub enum MetricKind {
+                    Counter,
+                    Gauge,
+                }
+                impl ::core::fmt::Debug for MetricKind {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        match self {
+                            MetricKind::Counter => {
+                                f.debug_tuple("MetricKind::Counter").finish()
+                            }
+                            MetricKind::Gauge => {
+                                f.debug_tuple("MetricKind::Gauge").finish()
+                            }
+                        }
+                    }
+                }
+                impl MetricKind {
+                    #[doc(hidden)]
+                    pub unsafe fn _lift(val: u8) -> MetricKind {
+                        if !cfg!(debug_assertions) {
+                            return unsafe { ::core::mem::transmute(val) };
+                        }
+                        match val {
+                            0 => MetricKind::Counter,
+                            1 => MetricKind::Gauge,
+                            _ => panic!("invalid enum discriminant"),
+                        }
+                    }
+                }
+                /// One figure that the policy keeps in the host's metrics.
+                #[derive(Clone)]
+                pub struct Metric {
+                    pub id: u32,
+                    pub kind: MetricKind,
+                    pub name: _rt::String,
+                    pub help: _rt::String,
+                }
+                impl ::core::fmt::Debug for Metric {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("Metric")
+                            .field("id", &self.id)
+                            .field("kind", &self.kind)
+                            .field("name", &self.name)
+                            .field("help", &self.help)
+                            .finish()
+                    }
+                }
                 #[derive(Clone)]
                 pub struct Descriptor {
                     pub name: _rt::String,
                     pub version: _rt::String,
                     /// identifies the layout of the bytes that `save` returns
                     pub state_schema: _rt::String,
+                    pub needs: Inputs,
+                    pub metrics: _rt::Vec<Metric>,
                 }
                 impl ::core::fmt::Debug for Descriptor {
                     fn fmt(
@@ -198,6 +300,8 @@ pub mod exports {
                             .field("name", &self.name)
                             .field("version", &self.version)
                             .field("state-schema", &self.state_schema)
+                            .field("needs", &self.needs)
+                            .field("metrics", &self.metrics)
                             .finish()
                     }
                 }
@@ -230,6 +334,8 @@ pub mod exports {
                             name: name2,
                             version: version2,
                             state_schema: state_schema2,
+                            needs: needs2,
+                            metrics: metrics2,
                         } = result0;
                         let vec3 = (name2.into_bytes()).into_boxed_slice();
                         let ptr3 = vec3.as_ptr().cast::<u8>();
@@ -257,6 +363,61 @@ pub mod exports {
                         *ptr1
                             .add(4 * ::core::mem::size_of::<*const u8>())
                             .cast::<*mut u8>() = ptr5.cast_mut();
+                        let flags6 = needs2;
+                        *ptr1
+                            .add(6 * ::core::mem::size_of::<*const u8>())
+                            .cast::<u8>() = ((flags6.bits() >> 0) as i32) as u8;
+                        let vec10 = metrics2;
+                        let len10 = vec10.len();
+                        let layout10 = _rt::alloc::Layout::from_size_align(
+                                vec10.len() * (8 + 4 * ::core::mem::size_of::<*const u8>()),
+                                ::core::mem::size_of::<*const u8>(),
+                            )
+                            .unwrap();
+                        let (result10, _cleanup10) = wit_bindgen::rt::Cleanup::new(
+                            layout10,
+                        );
+                        if let Some(cleanup) = _cleanup10 {
+                            cleanup.forget();
+                        }
+                        for (i, e) in vec10.into_iter().enumerate() {
+                            let base = result10
+                                .add(i * (8 + 4 * ::core::mem::size_of::<*const u8>()));
+                            {
+                                let Metric {
+                                    id: id7,
+                                    kind: kind7,
+                                    name: name7,
+                                    help: help7,
+                                } = e;
+                                *base.add(0).cast::<i32>() = _rt::as_i32(id7);
+                                *base.add(4).cast::<u8>() = (kind7.clone() as i32) as u8;
+                                let vec8 = (name7.into_bytes()).into_boxed_slice();
+                                let ptr8 = vec8.as_ptr().cast::<u8>();
+                                let len8 = vec8.len();
+                                ::core::mem::forget(vec8);
+                                *base
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>() = len8;
+                                *base.add(8).cast::<*mut u8>() = ptr8.cast_mut();
+                                let vec9 = (help7.into_bytes()).into_boxed_slice();
+                                let ptr9 = vec9.as_ptr().cast::<u8>();
+                                let len9 = vec9.len();
+                                ::core::mem::forget(vec9);
+                                *base
+                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>() = len9;
+                                *base
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>() = ptr9.cast_mut();
+                            }
+                        }
+                        *ptr1
+                            .add(8 * ::core::mem::size_of::<*const u8>())
+                            .cast::<usize>() = len10;
+                        *ptr1
+                            .add(7 * ::core::mem::size_of::<*const u8>())
+                            .cast::<*mut u8>() = result10;
                         ptr1
                     }
                 }
@@ -283,6 +444,37 @@ pub mod exports {
                             .add(5 * ::core::mem::size_of::<*const u8>())
                             .cast::<usize>();
                         _rt::cabi_dealloc(l4, l5, 1);
+                        let l6 = *arg0
+                            .add(7 * ::core::mem::size_of::<*const u8>())
+                            .cast::<*mut u8>();
+                        let l7 = *arg0
+                            .add(8 * ::core::mem::size_of::<*const u8>())
+                            .cast::<usize>();
+                        let base12 = l6;
+                        let len12 = l7;
+                        for i in 0..len12 {
+                            let base = base12
+                                .add(i * (8 + 4 * ::core::mem::size_of::<*const u8>()));
+                            {
+                                let l8 = *base.add(8).cast::<*mut u8>();
+                                let l9 = *base
+                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                _rt::cabi_dealloc(l8, l9, 1);
+                                let l10 = *base
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l11 = *base
+                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                _rt::cabi_dealloc(l10, l11, 1);
+                            }
+                        }
+                        _rt::cabi_dealloc(
+                            base12,
+                            len12 * (8 + 4 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        );
                     }
                 }
                 #[doc(hidden)]
@@ -539,6 +731,33 @@ pub mod exports {
                         }
                     }
                 }
+                #[doc(hidden)]
+                #[allow(non_snake_case, unused_unsafe)]
+                pub unsafe fn _export_dump_cabi<T_: Guest>() -> *mut u8 {
+                    unsafe {
+                        #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
+                        let result0 = { T_::dump() };
+                        let ptr1 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        let vec2 = (result0.into_bytes()).into_boxed_slice();
+                        let ptr2 = vec2.as_ptr().cast::<u8>();
+                        let len2 = vec2.len();
+                        ::core::mem::forget(vec2);
+                        *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<usize>() = len2;
+                        *ptr1.add(0).cast::<*mut u8>() = ptr2.cast_mut();
+                        ptr1
+                    }
+                }
+                #[doc(hidden)]
+                #[allow(non_snake_case)]
+                pub unsafe fn __post_return_dump<T_: Guest>(arg0: *mut u8) {
+                    unsafe {
+                        let l0 = *arg0.add(0).cast::<*mut u8>();
+                        let l1 = *arg0
+                            .add(::core::mem::size_of::<*const u8>())
+                            .cast::<usize>();
+                        _rt::cabi_dealloc(l0, l1, 1);
+                    }
+                }
                 pub trait Guest {
                     #[allow(async_fn_in_trait)]
                     fn describe() -> Descriptor;
@@ -552,6 +771,9 @@ pub mod exports {
                     ) -> ::core::result::Result<(), Failure>;
                     #[allow(async_fn_in_trait)]
                     fn save() -> ::core::option::Option<Saved>;
+                    /// The policy's state for people, JSON by custom.
+                    #[allow(async_fn_in_trait)]
+                    fn dump() -> _rt::String;
                 }
                 #[doc(hidden)]
                 #[macro_export]
@@ -581,7 +803,14 @@ pub mod exports {
                         (export_name =
                         "cabi_post_pointsman:policy/lifecycle@0.1.0#save")] unsafe extern
                         "C" fn _post_return_save(arg0 : * mut u8,) { unsafe {
-                        $($path_to_types)*:: __post_return_save::<$ty > (arg0) } } };
+                        $($path_to_types)*:: __post_return_save::<$ty > (arg0) } }
+                        #[unsafe (export_name = "pointsman:policy/lifecycle@0.1.0#dump")]
+                        unsafe extern "C" fn export_dump() -> * mut u8 { unsafe {
+                        $($path_to_types)*:: _export_dump_cabi::<$ty > () } } #[unsafe
+                        (export_name =
+                        "cabi_post_pointsman:policy/lifecycle@0.1.0#dump")] unsafe extern
+                        "C" fn _post_return_dump(arg0 : * mut u8,) { unsafe {
+                        $($path_to_types)*:: __post_return_dump::<$ty > (arg0) } } };
                     };
                 }
                 #[doc(hidden)]
@@ -590,11 +819,11 @@ pub mod exports {
                 struct _RetArea(
                     [::core::mem::MaybeUninit<
                         u8,
-                    >; 16 + 4 * ::core::mem::size_of::<*const u8>()],
+                    >; 9 * ::core::mem::size_of::<*const u8>()],
                 );
                 static mut _RET_AREA: _RetArea = _RetArea(
-                    [::core::mem::MaybeUninit::uninit(); 16
-                        + 4 * ::core::mem::size_of::<*const u8>()],
+                    [::core::mem::MaybeUninit::uninit(); 9
+                        * ::core::mem::size_of::<*const u8>()],
                 );
             }
             /// The hot slot. Flat signatures: scalars or words in, one scalar out.
@@ -604,6 +833,24 @@ pub mod exports {
                 #[doc(hidden)]
                 static __FORCE_SECTION_REF: fn() = super::super::super::super::__link_custom_section_describing_imports;
                 use super::super::super::super::_rt;
+                /// What a chain was worth to the policy; the lowest score is the best.
+                #[repr(C)]
+                #[derive(Clone, Copy)]
+                pub struct Candidate {
+                    pub chain: u32,
+                    pub score: f64,
+                }
+                impl ::core::fmt::Debug for Candidate {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("Candidate")
+                            .field("chain", &self.chain)
+                            .field("score", &self.score)
+                            .finish()
+                    }
+                }
                 #[doc(hidden)]
                 #[allow(non_snake_case, unused_unsafe)]
                 pub unsafe fn _export_apply_cabi<T_: Guest>(
@@ -659,6 +906,45 @@ pub mod exports {
                 }
                 #[doc(hidden)]
                 #[allow(non_snake_case, unused_unsafe)]
+                pub unsafe fn _export_pick_affine_cabi<T_: Guest>(
+                    arg0: i64,
+                    arg1: i64,
+                    arg2: i64,
+                    arg3: i32,
+                    arg4: i32,
+                    arg5: i32,
+                    arg6: i32,
+                    arg7: i64,
+                    arg8: i64,
+                    arg9: i32,
+                    arg10: *mut u8,
+                    arg11: usize,
+                ) -> i64 {
+                    unsafe {
+                        #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
+                        let result1 = {
+                            let len0 = arg11;
+                            T_::pick_affine(
+                                arg0 as u64,
+                                arg1 as u64,
+                                arg2 as u64,
+                                arg3 as u32,
+                                arg4 as u32,
+                                arg5 as u32,
+                                arg6 as u32,
+                                arg7 as u64,
+                                arg8 as u64,
+                                arg9 as u32,
+                                <_ as From<
+                                    _rt::Vec<_>,
+                                >>::from(_rt::Vec::from_raw_parts(arg10.cast(), len0, len0)),
+                            )
+                        };
+                        _rt::as_i64(result1)
+                    }
+                }
+                #[doc(hidden)]
+                #[allow(non_snake_case, unused_unsafe)]
                 pub unsafe fn _export_pull_cabi<T_: Guest>(
                     arg0: i64,
                     arg1: i64,
@@ -684,6 +970,66 @@ pub mod exports {
                         _rt::as_i32(result1)
                     }
                 }
+                #[doc(hidden)]
+                #[allow(non_snake_case, unused_unsafe)]
+                pub unsafe fn _export_trace_cabi<T_: Guest>(
+                    arg0: i64,
+                    arg1: i64,
+                    arg2: i64,
+                    arg3: i32,
+                    arg4: i32,
+                    arg5: i32,
+                    arg6: i32,
+                    arg7: i64,
+                    arg8: i64,
+                    arg9: i32,
+                    arg10: *mut u8,
+                    arg11: usize,
+                ) -> *mut u8 {
+                    unsafe {
+                        #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
+                        let result1 = {
+                            let len0 = arg11;
+                            T_::trace(
+                                arg0 as u64,
+                                arg1 as u64,
+                                arg2 as u64,
+                                arg3 as u32,
+                                arg4 as u32,
+                                arg5 as u32,
+                                arg6 as u32,
+                                arg7 as u64,
+                                arg8 as u64,
+                                arg9 as u32,
+                                <_ as From<
+                                    _rt::Vec<_>,
+                                >>::from(_rt::Vec::from_raw_parts(arg10.cast(), len0, len0)),
+                            )
+                        };
+                        let ptr2 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        let vec3 = <_ as Into<_rt::Vec<_>>>::into(result1)
+                            .into_boxed_slice();
+                        let ptr3 = vec3.as_ptr().cast::<u8>();
+                        let len3 = vec3.len();
+                        ::core::mem::forget(vec3);
+                        *ptr2.add(::core::mem::size_of::<*const u8>()).cast::<usize>() = len3;
+                        *ptr2.add(0).cast::<*mut u8>() = ptr3.cast_mut();
+                        ptr2
+                    }
+                }
+                #[doc(hidden)]
+                #[allow(non_snake_case)]
+                pub unsafe fn __post_return_trace<T_: Guest>(arg0: *mut u8) {
+                    unsafe {
+                        let l0 = *arg0.add(0).cast::<*mut u8>();
+                        let l1 = *arg0
+                            .add(::core::mem::size_of::<*const u8>())
+                            .cast::<usize>();
+                        let base2 = l0;
+                        let len2 = l1;
+                        _rt::cabi_dealloc(base2, len2 * 16, 8);
+                    }
+                }
                 pub trait Guest {
                     /// Two words per event: bits 63..56 of the first are the kind, 31..0 the id; the second is the value. Kinds are in
                     /// `events.md`; an unknown kind must be ignored. `seq` is the number of the last event.
@@ -704,6 +1050,22 @@ pub mod exports {
                         session: u64,
                         hints: u32,
                     ) -> u64;
+                    /// As `pick`, for a policy that needs `prefix-overlap`: one word for each chain that holds the beginning of the prompt,
+                    /// chain << 32 | tokens, ascending by chain. Those tokens need not be computed again there.
+                    #[allow(async_fn_in_trait)]
+                    fn pick_affine(
+                        seq: u64,
+                        now: u64,
+                        rnd: u64,
+                        tenant: u32,
+                        class: u32,
+                        prompt: u32,
+                        reserve: u32,
+                        deadline: u64,
+                        session: u64,
+                        hints: u32,
+                        overlap: _rt::Vec<u64>,
+                    ) -> u64;
                     /// A chain has room: which of the waiting requests takes it? Four words per waiting request: id; tenant << 32 | class;
                     /// prompt << 32 | reserve; waited. Returns an index, or all ones for none.
                     #[allow(async_fn_in_trait)]
@@ -714,6 +1076,22 @@ pub mod exports {
                         chain: u32,
                         words: _rt::Vec<u64>,
                     ) -> u32;
+                    /// The scores behind `pick`: called before it on a copy of the policy with the same arguments, never on the live one.
+                    /// Chains that are not named were not considered.
+                    #[allow(async_fn_in_trait)]
+                    fn trace(
+                        seq: u64,
+                        now: u64,
+                        rnd: u64,
+                        tenant: u32,
+                        class: u32,
+                        prompt: u32,
+                        reserve: u32,
+                        deadline: u64,
+                        session: u64,
+                        hints: u32,
+                        overlap: _rt::Vec<u64>,
+                    ) -> _rt::Vec<Candidate>;
                 }
                 #[doc(hidden)]
                 #[macro_export]
@@ -730,15 +1108,42 @@ pub mod exports {
                         i32,) -> i64 { unsafe { $($path_to_types)*::
                         _export_pick_cabi::<$ty > (arg0, arg1, arg2, arg3, arg4, arg5,
                         arg6, arg7, arg8, arg9) } } #[unsafe (export_name =
+                        "pointsman:policy/route@0.1.0#pick-affine")] unsafe extern "C" fn
+                        export_pick_affine(arg0 : i64, arg1 : i64, arg2 : i64, arg3 :
+                        i32, arg4 : i32, arg5 : i32, arg6 : i32, arg7 : i64, arg8 : i64,
+                        arg9 : i32, arg10 : * mut u8, arg11 : usize,) -> i64 { unsafe {
+                        $($path_to_types)*:: _export_pick_affine_cabi::<$ty > (arg0,
+                        arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10,
+                        arg11) } } #[unsafe (export_name =
                         "pointsman:policy/route@0.1.0#pull")] unsafe extern "C" fn
                         export_pull(arg0 : i64, arg1 : i64, arg2 : i64, arg3 : i32, arg4
                         : * mut u8, arg5 : usize,) -> i32 { unsafe { $($path_to_types)*::
                         _export_pull_cabi::<$ty > (arg0, arg1, arg2, arg3, arg4, arg5) }
-                        } };
+                        } #[unsafe (export_name = "pointsman:policy/route@0.1.0#trace")]
+                        unsafe extern "C" fn export_trace(arg0 : i64, arg1 : i64, arg2 :
+                        i64, arg3 : i32, arg4 : i32, arg5 : i32, arg6 : i32, arg7 : i64,
+                        arg8 : i64, arg9 : i32, arg10 : * mut u8, arg11 : usize,) -> *
+                        mut u8 { unsafe { $($path_to_types)*:: _export_trace_cabi::<$ty >
+                        (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9,
+                        arg10, arg11) } } #[unsafe (export_name =
+                        "cabi_post_pointsman:policy/route@0.1.0#trace")] unsafe extern
+                        "C" fn _post_return_trace(arg0 : * mut u8,) { unsafe {
+                        $($path_to_types)*:: __post_return_trace::<$ty > (arg0) } } };
                     };
                 }
                 #[doc(hidden)]
                 pub use __export_pointsman_policy_route_0_1_0_cabi;
+                #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                struct _RetArea(
+                    [::core::mem::MaybeUninit<
+                        u8,
+                    >; 2 * ::core::mem::size_of::<*const u8>()],
+                );
+                static mut _RET_AREA: _RetArea = _RetArea(
+                    [::core::mem::MaybeUninit::uninit(); 2
+                        * ::core::mem::size_of::<*const u8>()],
+                );
             }
         }
     }
@@ -746,69 +1151,6 @@ pub mod exports {
 #[rustfmt::skip]
 mod _rt {
     #![allow(dead_code, unused_imports, clippy::all)]
-    pub use alloc_crate::vec::Vec;
-    pub use alloc_crate::string::String;
-    #[cfg(target_arch = "wasm32")]
-    pub fn run_ctors_once() {
-        wit_bindgen::rt::run_ctors_once();
-    }
-    pub unsafe fn cabi_dealloc(ptr: *mut u8, size: usize, align: usize) {
-        if size == 0 {
-            return;
-        }
-        unsafe {
-            let layout = alloc::Layout::from_size_align_unchecked(size, align);
-            alloc::dealloc(ptr, layout);
-        }
-    }
-    pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
-        if cfg!(debug_assertions) {
-            String::from_utf8(bytes).unwrap()
-        } else {
-            unsafe { String::from_utf8_unchecked(bytes) }
-        }
-    }
-    pub unsafe fn bool_lift(val: u8) -> bool {
-        if cfg!(debug_assertions) {
-            match val {
-                0 => false,
-                1 => true,
-                _ => panic!("invalid bool discriminant"),
-            }
-        } else {
-            val != 0
-        }
-    }
-    pub unsafe fn invalid_enum_discriminant<T>() -> T {
-        if cfg!(debug_assertions) {
-            panic!("invalid enum discriminant")
-        } else {
-            unsafe { core::hint::unreachable_unchecked() }
-        }
-    }
-    pub fn as_i64<T: AsI64>(t: T) -> i64 {
-        t.as_i64()
-    }
-    pub trait AsI64 {
-        fn as_i64(self) -> i64;
-    }
-    impl<'a, T: Copy + AsI64> AsI64 for &'a T {
-        fn as_i64(self) -> i64 {
-            (*self).as_i64()
-        }
-    }
-    impl AsI64 for i64 {
-        #[inline]
-        fn as_i64(self) -> i64 {
-            self as i64
-        }
-    }
-    impl AsI64 for u64 {
-        #[inline]
-        fn as_i64(self) -> i64 {
-            self as i64
-        }
-    }
     pub fn as_i32<T: AsI32>(t: T) -> i32 {
         t.as_i32()
     }
@@ -868,8 +1210,88 @@ mod _rt {
             self as i32
         }
     }
-    extern crate alloc as alloc_crate;
+    pub fn as_i64<T: AsI64>(t: T) -> i64 {
+        t.as_i64()
+    }
+    pub trait AsI64 {
+        fn as_i64(self) -> i64;
+    }
+    impl<'a, T: Copy + AsI64> AsI64 for &'a T {
+        fn as_i64(self) -> i64 {
+            (*self).as_i64()
+        }
+    }
+    impl AsI64 for i64 {
+        #[inline]
+        fn as_i64(self) -> i64 {
+            self as i64
+        }
+    }
+    impl AsI64 for u64 {
+        #[inline]
+        fn as_i64(self) -> i64 {
+            self as i64
+        }
+    }
+    pub fn as_f64<T: AsF64>(t: T) -> f64 {
+        t.as_f64()
+    }
+    pub trait AsF64 {
+        fn as_f64(self) -> f64;
+    }
+    impl<'a, T: Copy + AsF64> AsF64 for &'a T {
+        fn as_f64(self) -> f64 {
+            (*self).as_f64()
+        }
+    }
+    impl AsF64 for f64 {
+        #[inline]
+        fn as_f64(self) -> f64 {
+            self as f64
+        }
+    }
+    pub use alloc_crate::vec::Vec;
+    pub use alloc_crate::string::String;
+    #[cfg(target_arch = "wasm32")]
+    pub fn run_ctors_once() {
+        wit_bindgen::rt::run_ctors_once();
+    }
     pub use alloc_crate::alloc;
+    pub unsafe fn cabi_dealloc(ptr: *mut u8, size: usize, align: usize) {
+        if size == 0 {
+            return;
+        }
+        unsafe {
+            let layout = alloc::Layout::from_size_align_unchecked(size, align);
+            alloc::dealloc(ptr, layout);
+        }
+    }
+    pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
+        if cfg!(debug_assertions) {
+            String::from_utf8(bytes).unwrap()
+        } else {
+            unsafe { String::from_utf8_unchecked(bytes) }
+        }
+    }
+    pub unsafe fn bool_lift(val: u8) -> bool {
+        if cfg!(debug_assertions) {
+            match val {
+                0 => false,
+                1 => true,
+                _ => panic!("invalid bool discriminant"),
+            }
+        } else {
+            val != 0
+        }
+    }
+    pub unsafe fn invalid_enum_discriminant<T>() -> T {
+        if cfg!(debug_assertions) {
+            panic!("invalid enum discriminant")
+        } else {
+            unsafe { core::hint::unreachable_unchecked() }
+        }
+    }
+    extern crate alloc as alloc_crate;
 }
 /// Generates `#[unsafe(no_mangle)]` functions to export the specified type as
 /// the root implementation of all generated traits.
@@ -905,30 +1327,39 @@ macro_rules! __export_routing_policy_impl {
         =
         "component-type:wit-bindgen:0.63.0:pointsman:policy@0.1.0:routing-policy:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 970] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 1388] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc5\x06\x01A\x02\x01\
-A\x0a\x01B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
-\x01@\x02\x03lvl\x01\x03msgs\x01\0\x04\0\x03log\x01\x02\x03\0\x1bpointsman:polic\
-y/host@0.1.0\x05\0\x01B\x0b\x01y\x04\0\x08chain-id\x03\0\0\x01w\x04\0\x06micros\x03\
-\0\x02\x01r\x06\x02id\x01\x08capacityy\x04busyy\x0bfree-tokensy\x04open\x7f\x07s\
-ervice\x03\x04\0\x05chain\x03\0\x04\x01p\x05\x01r\x04\x05epochw\x03seqw\x06chain\
-s\x06\x06queuedy\x04\0\x07cluster\x03\0\x07\x01q\x03\x0abad-config\x01s\0\x0buns\
-upported\x01s\0\x08internal\x01s\0\x04\0\x07failure\x03\0\x09\x03\0\x1cpointsman\
-:policy/types@0.1.0\x05\x01\x02\x03\0\x01\x07cluster\x02\x03\0\x01\x07failure\x01\
-B\x11\x02\x03\x02\x01\x02\x04\0\x07cluster\x03\0\0\x02\x03\x02\x01\x03\x04\0\x07\
-failure\x03\0\x02\x01r\x03\x04names\x07versions\x0cstate-schemas\x04\0\x0adescri\
-ptor\x03\0\x04\x01p}\x01r\x03\x06schemas\x03seqw\x05bytes\x06\x04\0\x05saved\x03\
-\0\x07\x01@\0\0\x05\x04\0\x08describe\x01\x09\x01k\x08\x01j\0\x01\x03\x01@\x03\x06\
-configs\x08snapshot\x01\x08previous\x0a\0\x0b\x04\0\x04init\x01\x0c\x01@\0\0\x0a\
-\x04\0\x04save\x01\x0d\x04\0\x20pointsman:policy/lifecycle@0.1.0\x05\x04\x01B\x07\
-\x01pw\x01@\x02\x03seqw\x05words\0\x01\0\x04\0\x05apply\x01\x01\x01@\x0a\x03seqw\
-\x03noww\x03rndw\x06tenanty\x05classy\x06prompty\x07reservey\x08deadlinew\x07ses\
-sionw\x05hintsy\0w\x04\0\x04pick\x01\x02\x01@\x05\x03seqw\x03noww\x03rndw\x05cha\
-iny\x05words\0\0y\x04\0\x04pull\x01\x03\x04\0\x1cpointsman:policy/route@0.1.0\x05\
-\x05\x04\0%pointsman:policy/routing-policy@0.1.0\x04\0\x0b\x14\x01\0\x0erouting-\
-policy\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.262\
-.0\x10wit-bindgen-rust\x060.63.0";
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xe7\x09\x01A\x02\x01\
+A\x0a\x01B\x08\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
+\x01@\x02\x03lvl\x01\x03msgs\x01\0\x04\0\x03log\x01\x02\x01@\x02\x02idy\x02byw\x01\
+\0\x04\0\x05count\x01\x03\x01@\x02\x02idy\x05valueu\x01\0\x04\0\x05gauge\x01\x04\
+\x03\0\x1bpointsman:policy/host@0.1.0\x05\0\x01B\x0b\x01y\x04\0\x08chain-id\x03\0\
+\0\x01w\x04\0\x06micros\x03\0\x02\x01r\x06\x02id\x01\x08capacityy\x04busyy\x0bfr\
+ee-tokensy\x04open\x7f\x07service\x03\x04\0\x05chain\x03\0\x04\x01p\x05\x01r\x04\
+\x05epochw\x03seqw\x06chains\x06\x06queuedy\x04\0\x07cluster\x03\0\x07\x01q\x03\x0a\
+bad-config\x01s\0\x0bunsupported\x01s\0\x08internal\x01s\0\x04\0\x07failure\x03\0\
+\x09\x03\0\x1cpointsman:policy/types@0.1.0\x05\x01\x02\x03\0\x01\x07cluster\x02\x03\
+\0\x01\x07failure\x01B\x1a\x02\x03\x02\x01\x02\x04\0\x07cluster\x03\0\0\x02\x03\x02\
+\x01\x03\x04\0\x07failure\x03\0\x02\x01n\x01\x0eprefix-overlap\x04\0\x06inputs\x03\
+\0\x04\x01m\x02\x07counter\x05gauge\x04\0\x0bmetric-kind\x03\0\x06\x01r\x04\x02i\
+dy\x04kind\x07\x04names\x04helps\x04\0\x06metric\x03\0\x08\x01p\x09\x01r\x05\x04\
+names\x07versions\x0cstate-schemas\x05needs\x05\x07metrics\x0a\x04\0\x0adescript\
+or\x03\0\x0b\x01p}\x01r\x03\x06schemas\x03seqw\x05bytes\x0d\x04\0\x05saved\x03\0\
+\x0e\x01@\0\0\x0c\x04\0\x08describe\x01\x10\x01k\x0f\x01j\0\x01\x03\x01@\x03\x06\
+configs\x08snapshot\x01\x08previous\x11\0\x12\x04\0\x04init\x01\x13\x01@\0\0\x11\
+\x04\0\x04save\x01\x14\x01@\0\0s\x04\0\x04dump\x01\x15\x04\0\x20pointsman:policy\
+/lifecycle@0.1.0\x05\x04\x01B\x0e\x01r\x02\x05chainy\x05scoreu\x04\0\x09candidat\
+e\x03\0\0\x01pw\x01@\x02\x03seqw\x05words\x02\x01\0\x04\0\x05apply\x01\x03\x01@\x0a\
+\x03seqw\x03noww\x03rndw\x06tenanty\x05classy\x06prompty\x07reservey\x08deadline\
+w\x07sessionw\x05hintsy\0w\x04\0\x04pick\x01\x04\x01@\x0b\x03seqw\x03noww\x03rnd\
+w\x06tenanty\x05classy\x06prompty\x07reservey\x08deadlinew\x07sessionw\x05hintsy\
+\x07overlap\x02\0w\x04\0\x0bpick-affine\x01\x05\x01@\x05\x03seqw\x03noww\x03rndw\
+\x05chainy\x05words\x02\0y\x04\0\x04pull\x01\x06\x01p\x01\x01@\x0b\x03seqw\x03no\
+ww\x03rndw\x06tenanty\x05classy\x06prompty\x07reservey\x08deadlinew\x07sessionw\x05\
+hintsy\x07overlap\x02\0\x07\x04\0\x05trace\x01\x08\x04\0\x1cpointsman:policy/rou\
+te@0.1.0\x05\x05\x04\0%pointsman:policy/routing-policy@0.1.0\x04\0\x0b\x14\x01\0\
+\x0erouting-policy\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-compon\
+ent\x070.262.0\x10wit-bindgen-rust\x060.63.0";
         };
     };
 }
@@ -941,19 +1372,20 @@ pub use __export_routing_policy_impl as export;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 571] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x96\x03\x01A\x02\x01\
-A\x04\x01B\x04\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
-\x01@\x02\x03lvl\x01\x03msgs\x01\0\x04\0\x03log\x01\x02\x03\0\x1bpointsman:polic\
-y/host@0.1.0\x05\0\x01B\x0b\x01y\x04\0\x08chain-id\x03\0\0\x01w\x04\0\x06micros\x03\
-\0\x02\x01r\x06\x02id\x01\x08capacityy\x04busyy\x0bfree-tokensy\x04open\x7f\x07s\
-ervice\x03\x04\0\x05chain\x03\0\x04\x01p\x05\x01r\x04\x05epochw\x03seqw\x06chain\
-s\x06\x06queuedy\x04\0\x07cluster\x03\0\x07\x01q\x03\x0abad-config\x01s\0\x0buns\
-upported\x01s\0\x08internal\x01s\0\x04\0\x07failure\x03\0\x09\x03\0\x1cpointsman\
-:policy/types@0.1.0\x05\x01\x04\0Epointsman:policy/routing-policy-with-all-of-it\
-s-exports-removed@0.1.0\x04\0\x0b4\x01\0.routing-policy-with-all-of-its-exports-\
-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.26\
-2.0\x10wit-bindgen-rust\x060.63.0";
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 620] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc7\x03\x01A\x02\x01\
+A\x04\x01B\x08\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
+\x01@\x02\x03lvl\x01\x03msgs\x01\0\x04\0\x03log\x01\x02\x01@\x02\x02idy\x02byw\x01\
+\0\x04\0\x05count\x01\x03\x01@\x02\x02idy\x05valueu\x01\0\x04\0\x05gauge\x01\x04\
+\x03\0\x1bpointsman:policy/host@0.1.0\x05\0\x01B\x0b\x01y\x04\0\x08chain-id\x03\0\
+\0\x01w\x04\0\x06micros\x03\0\x02\x01r\x06\x02id\x01\x08capacityy\x04busyy\x0bfr\
+ee-tokensy\x04open\x7f\x07service\x03\x04\0\x05chain\x03\0\x04\x01p\x05\x01r\x04\
+\x05epochw\x03seqw\x06chains\x06\x06queuedy\x04\0\x07cluster\x03\0\x07\x01q\x03\x0a\
+bad-config\x01s\0\x0bunsupported\x01s\0\x08internal\x01s\0\x04\0\x07failure\x03\0\
+\x09\x03\0\x1cpointsman:policy/types@0.1.0\x05\x01\x04\0Epointsman:policy/routin\
+g-policy-with-all-of-its-exports-removed@0.1.0\x04\0\x0b4\x01\0.routing-policy-w\
+ith-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0d\
+wit-component\x070.262.0\x10wit-bindgen-rust\x060.63.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -1,7 +1,8 @@
 ;; Answers every pick with decision kind 7, which the contract does not define.
 (module
   (memory (export "memory") 4)
-  ;; The descriptor: name, version and state schema, each a pointer and a length. Address 0 holds zeros: "ok" and "none".
+  ;; The descriptor: name, version and state schema, each a pointer and a length; then zeros: no needs, no metrics. Address 0
+  ;; holds zeros, too: "ok", "none", and what is empty.
   (data (i32.const 64) "\80\00\00\00\08\00\00\00" "\c0\00\00\00\05\00\00\00" "\00\00\00\00\00\00\00\00")
   (data (i32.const 128) "bad-word")
   (data (i32.const 192) "0.1.0")
@@ -11,8 +12,13 @@
   (func (export "pointsman:policy/lifecycle@0.1.0#init")
     (param i32 i32 i64 i64 i32 i32 i32 i32 i32 i32 i64 i32 i32) (result i32) (i32.const 0))
   (func (export "pointsman:policy/lifecycle@0.1.0#save") (result i32) (i32.const 0))
+  (func (export "pointsman:policy/lifecycle@0.1.0#dump") (result i32) (i32.const 0))
   (func (export "pointsman:policy/route@0.1.0#apply") (param i64 i32 i32))
   (func (export "pointsman:policy/route@0.1.0#pick")
     (param i64 i64 i64 i32 i32 i32 i32 i64 i64 i32) (result i64) (i64.const 0x7000000000000001))
   (func (export "pointsman:policy/route@0.1.0#pull") (param i64 i64 i64 i32 i32 i32) (result i32) (i32.const -1))
+  (func (export "pointsman:policy/route@0.1.0#pick-affine")
+    (param i64 i64 i64 i32 i32 i32 i32 i64 i64 i32 i32 i32) (result i64) (i64.const 0x1000000000000000))
+  (func (export "pointsman:policy/route@0.1.0#trace")
+    (param i64 i64 i64 i32 i32 i32 i32 i64 i64 i32 i32 i32) (result i32) (i32.const 0))
 )

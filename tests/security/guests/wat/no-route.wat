@@ -1,7 +1,8 @@
 ;; Has a life cycle but decides nothing: it does not export the slot.
 (module
   (memory (export "memory") 4)
-  ;; The descriptor: name, version and state schema, each a pointer and a length. Address 0 holds zeros: "ok" and "none".
+  ;; The descriptor: name, version and state schema, each a pointer and a length; then zeros: no needs, no metrics. Address 0
+  ;; holds zeros, too: "ok", "none", and what is empty.
   (data (i32.const 64) "\80\00\00\00\08\00\00\00" "\c0\00\00\00\05\00\00\00" "\00\00\00\00\00\00\00\00")
   (data (i32.const 128) "no-route")
   (data (i32.const 192) "0.1.0")
@@ -11,4 +12,5 @@
   (func (export "pointsman:policy/lifecycle@0.1.0#init")
     (param i32 i32 i64 i64 i32 i32 i32 i32 i32 i32 i64 i32 i32) (result i32) (i32.const 0))
   (func (export "pointsman:policy/lifecycle@0.1.0#save") (result i32) (i32.const 0))
+  (func (export "pointsman:policy/lifecycle@0.1.0#dump") (result i32) (i32.const 0))
 )

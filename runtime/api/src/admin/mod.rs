@@ -3,22 +3,25 @@
 //! Slots carry their generation as `ETag`; a change with `If-Match` happens only if that is still the generation, so two
 //! operators can not undo each other's work unseen.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use axum::extract::{ConnectInfo, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::error::{ApiError, Class};
+use crate::ids;
 use crate::limits::WASM_BYTES_MAX;
-use crate::parse::{Fields, read_body, read_json};
-use crate::service::{PolicyListing, PolicySource, SlotState, SwapError};
+use crate::parse::{read_body, read_json};
+use crate::service::{AuditEntry, DecisionInfo, PolicyListing, SlotState, SwapError};
 use crate::state::ApiState;
+use swap::{named, uploaded};
+
+mod swap;
 
 /// The admin routes behind their guard.
 pub(crate) fn routes(state: ApiState) -> Router<ApiState> {
@@ -26,6 +29,13 @@ pub(crate) fn routes(state: ApiState) -> Router<ApiState> {
         .route("/admin/v1/policies", get(list))
         .route("/admin/v1/slots/{slot}", get(show).put(swap).delete(eject))
         .route("/admin/v1/slots/{slot}/rollback", post(rollback))
+        .route("/admin/v1/slots/{slot}/promote", post(promote))
+        .route("/admin/v1/slots/{slot}/shadow", delete(end_shadow))
+        .route("/admin/v1/slots/{slot}/log", get(log))
+        .route("/admin/v1/slots/{slot}/state", get(dump))
+        .route("/admin/v1/quarantine/{digest}", delete(clear))
+        .route("/admin/v1/decisions/{request}", get(explain))
+        .route("/admin/v1/audit", get(audit))
         .route_layer(from_fn_with_state(state, guard))
 }
 
@@ -96,41 +106,23 @@ async fn show(State(state): State<ApiState>, Path(slot): Path<String>) -> Result
     }
 }
 
-#[derive(Deserialize)]
-struct UploadQuery {
-    config: Option<String>,
-}
-
 async fn swap(
     State(state): State<ApiState>,
     Path(slot): Path<String>,
-    Query(query): Query<UploadQuery>,
+    uri: Uri,
     request: Request,
 ) -> Result<Response, ApiError> {
     let expected = if_match(request.headers())?;
     let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let (source, config) = if content_type.is_some_and(|kind| kind.eq_ignore_ascii_case("application/wasm")) {
+    let swap = if content_type.is_some_and(|kind| kind.eq_ignore_ascii_case("application/wasm")) {
+        let Query(query) = Query::<BTreeMap<String, String>>::try_from_uri(&uri)
+            .map_err(|_| ApiError::new(Class::Malformed, "the query string can not be read"))?;
         let component = read_body(request, WASM_BYTES_MAX).await?;
-        (PolicySource::Bytes(component.into()), query.config.unwrap_or_default())
+        uploaded(component.into(), query)?
     } else {
-        let body = read_json(request).await?;
-        named_policy(&body)?
+        named(&read_json(request).await?)?
     };
-    answer(state.admin().swap(slot, source, config, expected).await)
-}
-
-/// Reads `{"policy": NAME, "config": {...}}`.
-fn named_policy(body: &[u8]) -> Result<(PolicySource, String), ApiError> {
-    let mut fields = Fields::parse(body)?;
-    let policy = fields.take::<String>("policy")?;
-    let policy =
-        policy.ok_or_else(|| ApiError::invalid("policy", "policy: name one, or send it as application/wasm"))?;
-    let config = fields.take::<&RawValue>("config")?.map_or_else(String::new, |json| json.get().to_owned());
-    // A misspelt field of an operator's command must not be dropped in silence.
-    if let Some(name) = fields.names().next() {
-        return Err(ApiError::unsupported(name, format!("{name}: not a field of a swap; there are policy and config")));
-    }
-    Ok((PolicySource::Name(policy), config))
+    answer(state.admin().swap(slot, swap, expected).await)
 }
 
 async fn rollback(
@@ -140,6 +132,47 @@ async fn rollback(
 ) -> Result<Response, ApiError> {
     let expected = if_match(&headers)?;
     answer(state.admin().rollback(slot, expected).await)
+}
+
+async fn promote(
+    State(state): State<ApiState>,
+    Path(slot): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let expected = if_match(&headers)?;
+    answer(state.admin().promote(slot, expected).await)
+}
+
+async fn end_shadow(State(state): State<ApiState>, Path(slot): Path<String>) -> Result<Response, ApiError> {
+    answer(state.admin().end_shadow(slot).await)
+}
+
+async fn log(State(state): State<ApiState>, Path(slot): Path<String>) -> Result<Response, ApiError> {
+    let log = state.admin().log(slot).await?;
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], log).into_response())
+}
+
+async fn dump(State(state): State<ApiState>, Path(slot): Path<String>) -> Result<Response, ApiError> {
+    // What a policy says is text of its own making: never a page.
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], state.admin().dump(slot).await?).into_response())
+}
+
+async fn clear(State(state): State<ApiState>, Path(digest): Path<String>) -> Result<Json<PolicyListing>, ApiError> {
+    state.admin().clear(&digest)?;
+    Ok(Json(state.admin().list()))
+}
+
+async fn explain(State(state): State<ApiState>, Path(request): Path<String>) -> Result<Json<DecisionInfo>, ApiError> {
+    let unknown = || {
+        let what = "name a request by the `id` of its answer, such as chatcmpl-…, or by the engine's number";
+        ApiError::new(Class::Malformed, format!("{request:?} is no request: {what}"))
+    };
+    let number = ids::request_of(&request).ok_or_else(unknown)?;
+    Ok(Json(state.admin().explain(number).await?))
+}
+
+async fn audit(State(state): State<ApiState>) -> Json<Vec<AuditEntry>> {
+    Json(state.admin().audit())
 }
 
 async fn eject(

@@ -1,0 +1,331 @@
+//! What [`App`] does for operators: policies in and out, trials, shadows, and the decision log.
+
+use std::sync::{Arc, PoisonError};
+
+use pointsman_api::service::{
+    AuditEntry, BoxFuture, CandidateInfo, DecisionInfo, Mode, PolicyAdmin, PolicyInfo, PolicyListing, PolicySource,
+    Quarantined, ShadowState, SlotState, Swap, SwapError, SwapOptions, TrialState,
+};
+use pointsman_engine::decision::{FaultClass, RouteDecision};
+use pointsman_policy::replay::explain::{Explanation, explain};
+use pointsman_policy::replay::rival::RivalReport;
+use pointsman_policy::slo::Slo;
+use pointsman_policy::{
+    Artifact, Candidate, Descriptor, Digest, Guard, Notice, PolicyCard, Retired, RouteSlot, Shadow, SlotReport,
+};
+
+use crate::config::SLOTS;
+use crate::service::{App, Running};
+
+impl App {
+    /// Verifies, compiles and tries a policy. Takes milliseconds: not for an async thread.
+    ///
+    /// # Errors
+    /// The policy is unknown or refused.
+    pub fn prepare(&self, source: PolicySource, config: &str) -> Result<Candidate, SwapError> {
+        let (bytes, artifact) = self.registry.find(source)?;
+        let candidate =
+            self.host.prepare(&artifact, config).map_err(|refused| SwapError::Refused(refused.to_string()))?;
+        self.registry.remember(info(candidate.descriptor(), candidate.digest()), bytes);
+        Ok(candidate)
+    }
+
+    /// Writes down what the slot has done by itself.
+    pub fn note(&self, notice: Notice) {
+        let Notice { digest, name, promoted, reason, strikes, retired } = notice;
+        drop(retired);
+        let digest = Some(digest.to_string());
+        if promoted {
+            tracing::info!(policy = name, reason, "the policy on trial was promoted");
+            self.audit.note("guard", "promote", None, digest, &reason);
+        } else {
+            tracing::warn!(policy = name, reason, strikes, "the policy was taken out");
+            self.audit.note("guard", "roll back", digest, None, &format!("{name}: {reason}; removal {strikes}"));
+        }
+    }
+
+    /// How the shadow compares, if there is one.
+    pub fn shadow_report(&self) -> Option<RivalReport> {
+        self.shadow.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Shadow::report)
+    }
+
+    fn ready(&self) -> Result<&Running, SwapError> {
+        self.running().ok_or_else(|| SwapError::Unavailable("the model is still being loaded".into()))
+    }
+
+    /// Changes the slot between two decisions, if it is still at the generation that was expected.
+    async fn change(
+        &self,
+        slot: &str,
+        expected: Option<u64>,
+        action: &str,
+        change: impl FnOnce(&mut RouteSlot) -> Result<Retired, SwapError> + Send + 'static,
+    ) -> Result<SlotState, SwapError> {
+        known_slot(slot)?;
+        let change = move |slot: &mut RouteSlot| {
+            let now = slot.generation();
+            if expected.is_some_and(|expected| expected != now) {
+                return Err(SwapError::Conflict(now));
+            }
+            let before = slot.report();
+            let retired = change(slot)?;
+            Ok((before, slot.report(), retired))
+        };
+        let ended = || SwapError::Unavailable("the server is shutting down".into());
+        // What has left the slot is dropped here, not on the engine's thread.
+        let (before, after, _retired) = self.ready()?.driver.change_slot(change).await.ok_or_else(ended)??;
+        let digest = |report: &SlotReport| report.active.as_ref().map(|card| card.digest.to_string());
+        let note =
+            after.challenger.as_ref().map_or_else(String::new, |trial| format!("on trial: {}", trial.policy.digest));
+        self.audit.note("operator", action, digest(&before), digest(&after), &note);
+        Ok(self.state(after))
+    }
+
+    /// All that has been decided by now is in the log afterwards.
+    async fn flush(&self, running: &Running) -> Result<(), SwapError> {
+        let ended = || SwapError::Unavailable("the server is shutting down".into());
+        running.driver.change_slot(RouteSlot::flush).await.ok_or_else(ended)?;
+        tokio::task::block_in_place(|| running.log.sync());
+        Ok(())
+    }
+
+    async fn swap_in(&self, slot: String, swap: Swap, expected: Option<u64>) -> Result<SlotState, SwapError> {
+        known_slot(&slot)?;
+        let running = self.ready()?;
+        let Swap { source, config, options } = swap;
+        let turn = self.preparing.acquire().await;
+        let candidate = tokio::task::block_in_place(|| self.prepare(source, &config))?;
+        if options.rehearse {
+            self.flush(running).await?;
+            let rehearsed = tokio::task::block_in_place(|| self.host.rehearse(&candidate, &running.log.newest()));
+            rehearsed.map_err(|refused| SwapError::Refused(refused.to_string()))?;
+        }
+        drop(turn);
+        let guard = guard(options);
+        match options.mode {
+            Mode::Active => self.change(&slot, expected, "swap", move |slot| Ok(slot.swap_in(candidate, guard))).await,
+            Mode::Trial(share) => {
+                self.change(&slot, expected, "trial", move |slot| Ok(slot.challenge(candidate, share, guard))).await
+            }
+            Mode::Shadow => {
+                let shadow = Shadow::start(&running.log, candidate)
+                    .map_err(|error| SwapError::Unavailable(format!("the shadow can not be started: {error}")))?;
+                *self.shadow.lock().unwrap_or_else(PoisonError::into_inner) = Some(shadow);
+                let begin = |slot: &mut RouteSlot| {
+                    slot.start_afresh();
+                    Ok(Retired::default())
+                };
+                self.change(&slot, expected, "shadow", begin).await
+            }
+        }
+    }
+
+    async fn explained(&self, request: u64) -> Result<DecisionInfo, SwapError> {
+        let running = self.ready()?;
+        self.flush(running).await?;
+        let unknown =
+            || SwapError::NotFound(format!("the decision about request {request} is not in the log, or not any more"));
+        let words = running.log.find(request).ok_or_else(unknown)?;
+        let find = |digest: Digest| self.artifact(digest);
+        let explained = tokio::task::block_in_place(|| explain(&self.host, &find, &words));
+        let explained = explained.map_err(|error| SwapError::NotFound(error.to_string()))?.ok_or_else(unknown)?;
+        Ok(decision_info(explained))
+    }
+
+    fn artifact(&self, digest: Digest) -> Option<Artifact> {
+        self.registry.find(PolicySource::Name(digest.to_string())).ok().map(|(_, artifact)| artifact)
+    }
+
+    fn state(&self, report: SlotReport) -> SlotState {
+        let shadow = self.shadow.lock().unwrap_or_else(PoisonError::into_inner);
+        let shadow =
+            shadow.as_ref().map(|shadow| shadow_state(info(&shadow.descriptor, shadow.digest), &shadow.report()));
+        SlotState {
+            slot: SLOTS[0].to_owned(),
+            generation: report.generation,
+            active: report.active.as_ref().map(card),
+            previous: report.previous.as_ref().map(card),
+            faults: faults(&report.faults),
+            last_fault: report.last_fault.map(|fault| fault.to_string()),
+            trial: report.challenger.map(|trial| TrialState {
+                policy: card(&trial.policy),
+                percent: f64::from(trial.share) / 100.0,
+                faults: faults(&trial.faults),
+                requests: trial.requests,
+                ttft_ratio: trial.ttft_ratio,
+                tpot_ratio: trial.tpot_ratio,
+            }),
+            shadow,
+        }
+    }
+}
+
+fn known_slot(slot: &str) -> Result<(), SwapError> {
+    if SLOTS.contains(&slot) {
+        return Ok(());
+    }
+    Err(SwapError::NotFound(format!("there is no slot `{slot}`; slots: {}", SLOTS.join(", "))))
+}
+
+fn guard(options: SwapOptions) -> Guard {
+    let slo = Slo { margin: options.slo_margin, requests: options.slo_requests };
+    Guard { faults: options.guard_faults, slo, promote: options.promote }
+}
+
+fn card(card: &PolicyCard) -> PolicyInfo {
+    info(&card.descriptor, card.digest)
+}
+
+/// A policy as the HTTP layer names it.
+pub fn info(descriptor: &Descriptor, digest: Digest) -> PolicyInfo {
+    PolicyInfo { name: descriptor.name.to_string(), version: descriptor.version.clone(), digest: digest.to_string() }
+}
+
+fn faults(counts: &[u64; FaultClass::ALL.len()]) -> Vec<(String, u64)> {
+    let some = FaultClass::ALL.iter().zip(counts).filter(|(_, count)| **count > 0);
+    some.map(|(class, count)| (class.name().to_owned(), *count)).collect()
+}
+
+fn shadow_state(policy: PolicyInfo, report: &RivalReport) -> ShadowState {
+    ShadowState {
+        policy,
+        decisions: report.decisions,
+        agreed: report.agreed,
+        invalid: report.invalid,
+        faults: faults(&report.faults),
+        missed: report.missed,
+        fuel: (report.fuel_total.checked_div(report.decisions).unwrap_or(0), report.fuel_max),
+        service_micros: report.service_micros as f64 / (report.service_decisions.max(1) as f64),
+        last_fault: report.last_fault.as_ref().map(ToString::to_string),
+    }
+}
+
+/// A decision in words.
+pub fn decision_text(decision: RouteDecision) -> String {
+    match decision {
+        RouteDecision::Dispatch(chain) => format!("chain {}", chain.0),
+        RouteDecision::Queue => "queue".to_owned(),
+        RouteDecision::Reject(code) => format!("reject {code}"),
+        RouteDecision::Defer(after) => format!("defer {} us", after.0),
+    }
+}
+
+fn decision_info(explained: Explanation) -> DecisionInfo {
+    let decision = explained.decision().map_or_else(|| "none".to_owned(), decision_text);
+    let fault = explained.outcome.fault.or(explained.refused);
+    let candidates = explained.chains.iter().map(|considered| CandidateInfo {
+        chain: considered.chain.id.0,
+        busy: considered.chain.busy,
+        capacity: considered.chain.capacity,
+        free_tokens: considered.chain.free_tokens,
+        service_micros: considered.chain.service.0,
+        cached_tokens: considered.cached_tokens,
+        fits: considered.fits,
+        // A score that is no number can not be told in JSON.
+        score: considered.score.filter(|score| score.is_finite()),
+    });
+    DecisionInfo {
+        request: explained.ask.id.0,
+        seq: explained.ask.seq,
+        now_micros: explained.ask.now.0,
+        prompt_tokens: explained.ask.prompt,
+        reserve_tokens: explained.ask.reserve,
+        generation: explained.generation,
+        policy: explained.policy.0,
+        digest: explained.policy.1.map(|digest| digest.to_string()),
+        on_trial: explained.on_trial,
+        decision,
+        fault: fault.map(|class| class.name().to_owned()),
+        fuel: explained.outcome.fuel,
+        candidates: candidates.collect(),
+        no_scores: explained.no_scores,
+    }
+}
+
+impl PolicyAdmin for App {
+    fn list(&self) -> PolicyListing {
+        let slots = self.running().map(|running| self.state(running.driver.slot_report()));
+        let quarantined = self.host.quarantine().list().into_iter().map(|(digest, offence)| Quarantined {
+            digest: digest.to_string(),
+            strikes: offence.strikes,
+            seconds: offence.until.map(|until| until.saturating_duration_since(std::time::Instant::now()).as_secs()),
+            reason: offence.reason,
+        });
+        PolicyListing {
+            slots: slots.into_iter().collect(),
+            available: self.registry.available(),
+            quarantined: quarantined.collect(),
+            contracts: pointsman_policy::CONTRACTS.iter().map(|version| (*version).to_owned()).collect(),
+        }
+    }
+
+    fn swap(&self, slot: String, swap: Swap, expected: Option<u64>) -> BoxFuture<'_, Result<SlotState, SwapError>> {
+        Box::pin(self.swap_in(slot, swap, expected))
+    }
+
+    fn promote(&self, slot: String, expected: Option<u64>) -> BoxFuture<'_, Result<SlotState, SwapError>> {
+        let change = |slot: &mut RouteSlot| slot.promote().map_err(|none| SwapError::NotFound(none.to_string()));
+        Box::pin(async move { self.change(&slot, expected, "promote", change).await })
+    }
+
+    fn rollback(&self, slot: String, expected: Option<u64>) -> BoxFuture<'_, Result<SlotState, SwapError>> {
+        let change = |slot: &mut RouteSlot| slot.rollback().map_err(|none| SwapError::NotFound(none.to_string()));
+        Box::pin(async move { self.change(&slot, expected, "roll back", change).await })
+    }
+
+    fn eject(&self, slot: String, expected: Option<u64>) -> BoxFuture<'_, Result<SlotState, SwapError>> {
+        Box::pin(async move { self.change(&slot, expected, "eject", |slot| Ok(slot.eject())).await })
+    }
+
+    fn end_shadow(&self, slot: String) -> BoxFuture<'_, Result<SlotState, SwapError>> {
+        Box::pin(async move {
+            known_slot(&slot)?;
+            let shadow = self.shadow.lock().unwrap_or_else(PoisonError::into_inner).take();
+            shadow.ok_or_else(|| SwapError::NotFound("no policy shadows this slot".into()))?;
+            Ok(self.state(self.ready()?.driver.slot_report()))
+        })
+    }
+
+    fn clear(&self, digest: &str) -> Result<(), SwapError> {
+        let known = self.host.quarantine().list().into_iter().find(|(known, _)| known.to_string() == digest);
+        let (known, _) = known.ok_or_else(|| SwapError::NotFound(format!("`{digest}` has no record to clear")))?;
+        self.host.quarantine().clear(known);
+        self.audit.note("operator", "clear", Some(digest.to_owned()), None, "its record is forgotten");
+        Ok(())
+    }
+
+    fn explain(&self, request: u64) -> BoxFuture<'_, Result<DecisionInfo, SwapError>> {
+        Box::pin(self.explained(request))
+    }
+
+    fn log(&self, slot: String) -> BoxFuture<'_, Result<Vec<u8>, SwapError>> {
+        Box::pin(async move {
+            known_slot(&slot)?;
+            let running = self.ready()?;
+            self.flush(running).await?;
+            Ok(running.log.export().0)
+        })
+    }
+
+    fn dump(&self, slot: String) -> BoxFuture<'_, Result<String, SwapError>> {
+        Box::pin(async move {
+            known_slot(&slot)?;
+            let dumped = self.ready()?.driver.change_slot(RouteSlot::dump).await;
+            match dumped.flatten() {
+                Some(Ok(text)) => Ok(text),
+                Some(Err(fault)) => Err(SwapError::Unavailable(fault.to_string())),
+                None => Err(SwapError::NotFound("no policy is at work in this slot".into())),
+            }
+        })
+    }
+
+    fn audit(&self) -> Vec<AuditEntry> {
+        self.audit.entries()
+    }
+}
+
+/// Carries notices from the engine's thread to the audit log, until the engine has ended.
+pub fn follow(app: Arc<App>, notices: crossbeam_channel::Receiver<Notice>) -> std::io::Result<()> {
+    let follow = move || notices.iter().for_each(|notice| app.note(notice));
+    std::thread::Builder::new().name("notices".into()).spawn(follow).map(drop)
+}

@@ -1,0 +1,136 @@
+//! What needs no server: build, check, replay.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use pointsman_api::service::PolicySource;
+use pointsman_engine::decision::FaultClass;
+use pointsman_policy::record::LogFile;
+use pointsman_policy::replay::rival::RivalReport;
+use pointsman_policy::replay::{Replay, ReplayReport};
+use pointsman_policy::{Artifact, Digest, PolicyHost};
+use serde_json::json;
+
+use crate::policies::Registry;
+
+pub(super) fn build(dir: &Path, output: &Path, as_json: bool) -> anyhow::Result<()> {
+    let built = pointsman_pack::build_policy(dir)?;
+    fs::write(output, &built.component).with_context(|| format!("write {}", output.display()))?;
+    let digest = Digest::of(&built.component).to_string();
+    if as_json {
+        println!("{}", json!({ "path": output, "bytes": built.component.len(), "digest": digest }));
+    } else {
+        println!("{}: {} bytes, {digest}", output.display(), built.component.len());
+    }
+    Ok(())
+}
+
+pub(super) fn check(file: &Path, config: &str, as_json: bool) -> anyhow::Result<()> {
+    let bytes = fs::read(file).with_context(|| format!("read {}", file.display()))?;
+    let host = PolicyHost::new()?;
+    let verdict = Artifact::new(&bytes).and_then(|artifact| host.prepare(&artifact, config));
+    let candidate = verdict.with_context(|| file.display().to_string())?;
+    let (told, digest) = (candidate.descriptor(), candidate.digest().to_string());
+    if as_json {
+        println!("{}", json!({ "name": *told.name, "version": told.version, "digest": digest, "bytes": bytes.len() }));
+    } else {
+        println!("{} {}: accepted, {} bytes, {digest}", told.name, told.version, bytes.len());
+    }
+    Ok(())
+}
+
+/// Decides a saved log again, or lets another policy decide.
+pub(super) fn replay(
+    file: &Path,
+    policies: &[PathBuf],
+    with: Option<&str>,
+    config: &str,
+    as_json: bool,
+) -> anyhow::Result<()> {
+    let log = LogFile(fs::read(file).with_context(|| format!("read {}", file.display()))?);
+    let (host, registry) = (PolicyHost::new()?, Registry::default());
+    match with {
+        Some(policy) => {
+            let source = match fs::read(policy) {
+                Ok(bytes) => PolicySource::Bytes(bytes),
+                Err(_) => PolicySource::Name(policy.to_owned()),
+            };
+            let candidate = host.prepare(&registry.find(source)?.1, config)?;
+            let mut rival = host.rival(candidate);
+            for frame in log.frames() {
+                rival.step(&frame?.1);
+            }
+            rival.settle();
+            show_rival(policy, rival.report(), as_json);
+            Ok(())
+        }
+        None => {
+            let mut given = Vec::new();
+            for path in policies {
+                given.push(fs::read(path).with_context(|| format!("read {}", path.display()))?);
+            }
+            let find = |digest: Digest| {
+                let bytes = given.iter().find(|bytes| Digest::of(bytes) == digest);
+                match bytes {
+                    Some(bytes) => Artifact::new(bytes).ok(),
+                    None => registry.find(PolicySource::Name(digest.to_string())).ok().map(|(_, artifact)| artifact),
+                }
+            };
+            let mut replay = Replay::new(&host, &find);
+            for frame in log.frames() {
+                let (number, frame) = frame?;
+                replay.step(number, &frame)?;
+            }
+            show_replay(replay.report(), as_json)
+        }
+    }
+}
+
+fn show_replay(report: &ReplayReport, as_json: bool) -> anyhow::Result<()> {
+    let ReplayReport { frames, decisions, faults, skipped, differences, first } = report;
+    if as_json {
+        let counts = json!({
+            "frames": frames, "decisions": decisions, "faults": faults, "skipped": skipped, "differences": differences,
+        });
+        println!("{counts}");
+    } else {
+        println!("{decisions} decisions in {frames} frames, {faults} of them faults; {skipped} could not be repeated");
+    }
+    match first {
+        None => Ok(()),
+        Some(first) => bail!(
+            "{differences} calls came out differently, the first of them {} in frame {}: {:?}, not {:?}",
+            first.call,
+            first.frame,
+            first.replayed,
+            first.recorded
+        ),
+    }
+}
+
+fn show_rival(policy: &str, report: &RivalReport, as_json: bool) {
+    let RivalReport { decisions, agreed, invalid, faults, missed, fuel_max, fuel_total, .. } = report;
+    let service = report.service_micros as f64 / report.service_decisions.max(1) as f64;
+    let (faulty, mean) = (faults.iter().sum::<u64>(), fuel_total.checked_div(*decisions).unwrap_or(0));
+    if as_json {
+        let counts = json!({
+            "policy": policy, "decisions": decisions, "agreed": agreed, "invalid": invalid, "faults": faulty,
+            "missed": missed, "fuel_mean": mean, "fuel_max": fuel_max, "service_micros": service,
+        });
+        println!("{counts}");
+        return;
+    }
+    println!("{policy}: the same answer to {agreed} of {decisions} questions; {missed} could not be asked");
+    println!("  fuel of a decision: {mean} on average, {fuel_max} at most");
+    println!("  where it chose another chain, that chain's jobs take {service:+.0} us on average");
+    for (class, count) in FaultClass::ALL.iter().zip(faults).filter(|(_, count)| **count > 0) {
+        println!("  faults: {} {count}", class.name());
+    }
+    if *invalid > 0 {
+        println!("  answers that could not have been carried out: {invalid}");
+    }
+    if let Some(fault) = &report.last_fault {
+        println!("  the last: {fault}");
+    }
+}

@@ -1,0 +1,103 @@
+//! What the slot does of its own accord: a policy that misbehaves is taken out, and what was there before decides again.
+//!
+//! Runs on the engine's thread between two questions and touches no guest code. What was done is left as a [`Notice`] for the
+//! operator's log.
+
+use pointsman_engine::ids::RequestId;
+
+use super::arm::Arm;
+use super::{Retired, RouteSlot};
+use crate::artifact::Digest;
+use crate::slo::{Sample, Slo, Verdict};
+
+/// When a policy is taken out without being asked to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Guard {
+    /// After too many faults, or when it lets requests starve. Without this the builtin decides in its place each time, for ever.
+    pub faults: bool,
+    /// For a challenger: when it is slower than the one in charge.
+    pub slo: Slo,
+    /// Puts a challenger in charge of everything when it has passed.
+    pub promote: bool,
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Self { faults: true, slo: Slo::default(), promote: false }
+    }
+}
+
+/// Something that the slot did by itself.
+#[must_use]
+pub struct Notice {
+    /// Whom it is about.
+    pub digest: Digest,
+    /// Its name.
+    pub name: String,
+    /// Whether it was promoted; otherwise it was removed.
+    pub promoted: bool,
+    /// Why.
+    pub reason: String,
+    /// Its removals so far.
+    pub strikes: u32,
+    /// What left the slot.
+    pub retired: Retired,
+}
+
+impl RouteSlot {
+    /// A request has ended: how fast it was. Ends the trial of a challenger, if that settles it.
+    pub fn observe(&mut self, request: RequestId, sample: Sample) {
+        let is_challengers = self.is_challengers(request);
+        let Some(challenger) = &mut self.challenger else { return };
+        match challenger.trial.note(is_challengers, sample) {
+            Verdict::Open => {}
+            Verdict::Slower(why) => self.remove(true, &why),
+            Verdict::Passed if self.guard.promote => {
+                let Some(policy) = challenger.arm.who() else { return };
+                let (digest, name) = (policy.digest(), policy.descriptor().name.to_string());
+                let (seen, ..) = challenger.trial.so_far();
+                let Ok(retired) = self.promote() else { return };
+                let reason = format!("it was no slower over {seen} requests");
+                self.notices.push(Notice { digest, name, promoted: true, reason, strikes: 0, retired });
+            }
+            Verdict::Passed => {}
+        }
+    }
+
+    /// What the slot has done by itself since this was asked last.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Takes out the policy that answered last, unless it is to be suffered.
+    pub(super) fn misbehaved(&mut self, challenger: bool, why: &str) {
+        if self.guard.faults {
+            self.remove(challenger, why);
+        }
+    }
+
+    fn remove(&mut self, challenger: bool, why: &str) {
+        let arm = match &self.challenger {
+            Some(other) if challenger => &other.arm,
+            _ => &self.incumbent,
+        };
+        let Some(policy) = arm.who() else { return };
+        let (digest, name) = (policy.digest(), policy.descriptor().name.to_string());
+        let retired = if challenger {
+            self.generation += 1;
+            self.challenger.take().map_or_else(Retired::default, |challenger| challenger.arm.retire().1)
+        } else {
+            let generation = self.generation + 1;
+            let arm = match self.previous.take().flatten() {
+                Some(policy) => Arm::policy(0, generation, policy, None, None),
+                None => Arm::builtin(0, generation),
+            };
+            let retired = self.replace(arm);
+            // A rollback must not bring back what has just been thrown out.
+            self.previous = None;
+            retired
+        };
+        let strikes = self.quarantine.strike(digest, why);
+        self.notices.push(Notice { digest, name, promoted: false, reason: why.to_owned(), strikes, retired });
+    }
+}

@@ -1,0 +1,336 @@
+//! The `route` slot: who decides, what happens when they fail, and how they are exchanged between two decisions.
+//!
+//! Owned by the engine's driver thread, which asks it through [`RoutePolicy`] and changes it between two questions. With no
+//! policy the native builtin answers; that is no fault. A *challenger* may decide a share of the requests beside the policy in
+//! charge; both are told of every change. Who decides about a request depends on its number alone.
+//!
+//! Policies that misbehave are taken out by the slot itself, as [`Guard`] says, and what was there before decides again.
+
+mod arm;
+mod automatic;
+mod report;
+
+use std::sync::Arc;
+
+use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
+use pointsman_engine::ids::RequestId;
+use pointsman_engine::port::{Overlap, Pick, Pull, RoutePolicy, Waiting};
+use pointsman_engine::random;
+use pointsman_engine::snapshot::{RouteEvent, Snapshot};
+
+use crate::host::{Candidate, Policy};
+use crate::instance::Instance;
+use crate::quarantine::Quarantine;
+use crate::record::Tap;
+use crate::slo::Trial;
+use arm::{After, Arm};
+pub use automatic::{Guard, Notice};
+pub use report::{Challenge, PolicyCard, SlotReport};
+
+/// What left the slot for good. Dropping it unmaps memory, about 30 µs: do so off the engine's thread.
+#[derive(Default)]
+#[must_use = "drop it off the engine's thread"]
+pub struct Retired {
+    #[expect(dead_code, reason = "kept to be dropped elsewhere")]
+    instance: Option<Instance>,
+    policy: Option<Policy>,
+}
+
+/// The slot can not be changed in this way now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotNow {
+    /// Nothing was here before.
+    #[error("the slot has not been changed yet, so there is nothing to roll back to")]
+    NothingBefore,
+    /// There is no challenger.
+    #[error("no policy is on trial in this slot, so there is nothing to promote")]
+    NoChallenger,
+}
+
+/// A policy that decides a share of the requests.
+struct Challenger {
+    arm: Arm,
+    /// In hundredths of a per cent.
+    share: u32,
+    trial: Trial,
+}
+
+/// The slot.
+pub struct RouteSlot {
+    incumbent: Arm,
+    challenger: Option<Challenger>,
+    /// What was here before the last change: a policy, or `Some(None)` for the builtin.
+    previous: Option<Option<Policy>>,
+    generation: u64,
+    guard: Guard,
+    quarantine: Arc<Quarantine>,
+    last_fault: Option<Fault>,
+    /// Which arm was asked last: false for the incumbent.
+    challenger_asked: bool,
+    tap: Tap,
+    words: Vec<u64>,
+    notices: Vec<Notice>,
+}
+
+impl Default for RouteSlot {
+    fn default() -> Self {
+        Self::new(Tap::default(), Arc::default())
+    }
+}
+
+impl RouteSlot {
+    /// A slot in which the builtin decides. What happens in it is recorded through `tap`; policies that it takes out get a strike
+    /// in `quarantine`.
+    #[must_use]
+    pub fn new(tap: Tap, quarantine: Arc<Quarantine>) -> Self {
+        Self {
+            incumbent: Arm::builtin(0, 0),
+            challenger: None,
+            previous: None,
+            generation: 0,
+            guard: Guard::default(),
+            quarantine,
+            last_fault: None,
+            challenger_asked: false,
+            tap,
+            words: Vec::new(),
+            notices: Vec::new(),
+        }
+    }
+
+    /// Puts `candidate` in charge from the next decision on. The policy before it is asked to save its state, within its
+    /// budget, and is kept for [`Self::rollback`]. A challenger leaves.
+    pub fn swap_in(&mut self, candidate: Candidate, guard: Guard) -> Retired {
+        let saved = self.incumbent.save();
+        self.guard = guard;
+        self.replace(Arm::candidate(0, self.generation + 1, candidate, saved))
+    }
+
+    /// Lets `candidate` decide `share` of the requests, in hundredths of a per cent, beside the one in charge. It takes the place
+    /// of an earlier challenger.
+    pub fn challenge(&mut self, candidate: Candidate, share: u32, guard: Guard) -> Retired {
+        let saved = self.incumbent.save();
+        self.generation += 1;
+        self.guard = guard;
+        let arm = Arm::candidate(1, self.generation, candidate, saved);
+        let before = self.challenger.replace(Challenger { arm, share, trial: Trial::new(guard.slo) });
+        before.map_or_else(Retired::default, |before| before.arm.retire().1)
+    }
+
+    /// Puts the challenger in charge of everything, with the state that it has.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn promote(&mut self) -> Result<Retired, NotNow> {
+        let mut arm = self.challenger.take().ok_or(NotNow::NoChallenger)?.arm;
+        arm.rename(0, self.generation + 1);
+        // A new part of the log: what follows belongs to arm 0.
+        arm.start_afresh();
+        Ok(self.replace(arm))
+    }
+
+    /// Ends a trial, or else exchanges the one in charge with the one before it; twice is back again. Runs no guest code until
+    /// the next view is handed over.
+    ///
+    /// # Errors
+    /// Nothing was here before.
+    pub fn rollback(&mut self) -> Result<Retired, NotNow> {
+        if let Some(challenger) = self.challenger.take() {
+            self.generation += 1;
+            return Ok(challenger.arm.retire().1);
+        }
+        let before = self.previous.take().ok_or(NotNow::NothingBefore)?;
+        let generation = self.generation + 1;
+        let arm = match before {
+            Some(policy) => Arm::policy(0, generation, policy, None, None),
+            None => Arm::builtin(0, generation),
+        };
+        Ok(self.replace(arm))
+    }
+
+    /// Lets the builtin decide. Runs no guest code at all. Without a policy nothing changes.
+    pub fn eject(&mut self) -> Retired {
+        if self.incumbent.who().is_none() && self.challenger.is_none() {
+            return Retired::default();
+        }
+        self.replace(Arm::builtin(0, self.generation + 1))
+    }
+
+    /// Exchanges the one in charge; a challenger leaves.
+    fn replace(&mut self, next: Arm) -> Retired {
+        let last = std::mem::replace(&mut self.incumbent, next);
+        let (policy, mut retired) = last.retire();
+        retired.policy = self.previous.replace(policy).flatten();
+        if let Some(challenger) = self.challenger.take() {
+            // At most one thing more; a swap during a trial is rare enough to drop it here.
+            drop(challenger.arm.retire());
+        }
+        self.generation += 1;
+        retired
+    }
+
+    /// Begins a new part of the log, from which it can be replayed: everyone is started afresh before the next question.
+    pub fn start_afresh(&mut self) {
+        self.incumbent.start_afresh();
+        if let Some(challenger) = &mut self.challenger {
+            challenger.arm.start_afresh();
+        }
+    }
+
+    /// Hands over what has been recorded.
+    pub fn flush(&mut self) {
+        self.tap.flush();
+    }
+
+    /// The generation; grows with every change of who decides.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The state of the policy in charge for people, as it says; none for the builtin or without a view.
+    pub fn dump(&mut self) -> Option<Result<String, Fault>> {
+        self.incumbent.dump()
+    }
+
+    /// Whether the challenger decides about this request.
+    #[must_use]
+    pub fn is_challengers(&self, request: RequestId) -> bool {
+        self.challenger.as_ref().is_some_and(|challenger| draws(request.0, challenger.share))
+    }
+
+    fn asked(&mut self) -> &mut Arm {
+        match &mut self.challenger {
+            Some(challenger) if self.challenger_asked => &mut challenger.arm,
+            _ => &mut self.incumbent,
+        }
+    }
+
+    /// Runs a question on an arm and books its fault.
+    fn ask<R>(
+        &mut self,
+        challenger: bool,
+        ask: impl FnOnce(&mut Arm, &mut Tap) -> Result<R, Fault>,
+    ) -> Result<R, Fault> {
+        self.challenger_asked = challenger;
+        let arm = match &mut self.challenger {
+            Some(challenger) if self.challenger_asked => &mut challenger.arm,
+            _ => &mut self.incumbent,
+        };
+        arm.settle();
+        let outcome = ask(arm, &mut self.tap);
+        if let Err(fault) = &outcome {
+            let after = arm.book(fault, true);
+            self.after(fault, after);
+        }
+        outcome
+    }
+
+    /// Begins a new chunk of the log when the last one is full.
+    fn turn_the_page(&mut self) {
+        if self.tap.wants_start() {
+            self.start_afresh();
+        }
+    }
+
+    fn after(&mut self, fault: &Fault, after: After) {
+        self.last_fault = Some(fault.clone());
+        if after == After::TooMany {
+            self.misbehaved(self.challenger_asked, &format!("it faulted too often, last with {fault}"));
+        }
+    }
+}
+
+/// Whether a request falls into a share, in hundredths of a per cent. Requests are numbered in order, so the number is mixed.
+fn draws(request: u64, share: u32) -> bool {
+    random::bits(0x706f_696e_7473, request) % 10_000 < u64::from(share)
+}
+
+/// Checks an index that a policy pulled; all ones are none.
+pub(crate) fn pulled(index: u32, waiting: usize) -> Result<Option<u32>, Fault> {
+    match index {
+        u32::MAX => Ok(None),
+        index if (index as usize) < waiting => Ok(Some(index)),
+        index => {
+            let detail = format!("pull: index {index} of {waiting} waiting requests");
+            Err(Fault::new(FaultClass::Invalid, detail))
+        }
+    }
+}
+
+impl RoutePolicy for RouteSlot {
+    fn wants_snapshot(&self) -> bool {
+        self.incumbent.wants_snapshot() || self.challenger.as_ref().is_some_and(|it| it.arm.wants_snapshot())
+    }
+
+    fn wants_overlap(&self) -> bool {
+        self.incumbent.wants_overlap() || self.challenger.as_ref().is_some_and(|it| it.arm.wants_overlap())
+    }
+
+    /// Whoever has a view already is started afresh, too: the events that led here have not been told.
+    fn init(&mut self, snapshot: &Snapshot) -> Result<(), Fault> {
+        self.start_afresh();
+        let mut outcome = Ok(());
+        if self.incumbent.wants_snapshot() {
+            outcome = self.ask(false, |arm, tap| arm.init(snapshot, tap));
+        }
+        if self.challenger.as_ref().is_some_and(|it| it.arm.wants_snapshot()) {
+            // Its fault is its own affair: the one in charge is ready.
+            let _ = self.ask(true, |arm, tap| arm.init(snapshot, tap));
+        }
+        outcome
+    }
+
+    fn apply(&mut self, seq: u64, events: &[RouteEvent]) -> Result<(), Fault> {
+        let mut words = std::mem::take(&mut self.words);
+        words.clear();
+        words.extend(events.iter().flat_map(|event| event.words()));
+        let outcome = self.ask(false, |arm, tap| arm.apply(seq, events, &words, tap));
+        if self.challenger.is_some() {
+            let _ = self.ask(true, |arm, tap| arm.apply(seq, events, &words, tap));
+        }
+        self.words = words;
+        outcome
+    }
+
+    fn pick(&mut self, ask: &Pick, overlap: &[Overlap]) -> Result<RouteDecision, Fault> {
+        let challenger = self.is_challengers(ask.id);
+        let answer = self.ask(challenger, |arm, tap| arm.pick(ask, overlap, tap));
+        self.turn_the_page();
+        answer
+    }
+
+    fn pull(&mut self, ask: &Pull, waiting: &[Waiting]) -> Result<Option<u32>, Fault> {
+        let challenger = self.challenger.as_ref().is_some_and(|challenger| draws(ask.rnd, challenger.share));
+        let answer = self.ask(challenger, |arm, tap| arm.pull(ask, waiting, tap));
+        self.turn_the_page();
+        answer
+    }
+
+    /// A refused answer is a strike, but the instance and its view stay.
+    fn refused(&mut self, why: &Fault) {
+        let arm = self.asked();
+        let number = arm.number;
+        let after = arm.book(why, false);
+        self.tap.write(|log| log.refused(number, why.class));
+        self.after(why, after);
+    }
+
+    fn replaced(&mut self, answer: u64) {
+        let number = self.asked().number;
+        self.tap.write(|log| log.replaced(number, answer));
+    }
+
+    fn stalled(&mut self, request: RequestId) {
+        let fault =
+            Fault::new(FaultClass::Stall, format!("request {} fitted and was left waiting for too long", request.0));
+        let challenger = self.is_challengers(request);
+        self.challenger_asked = challenger;
+        let arm = self.asked();
+        if arm.who().is_some() {
+            let _ = arm.book(&fault, false);
+            self.last_fault = Some(fault.clone());
+            self.misbehaved(challenger, &fault.to_string());
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What the tests of this crate share: traffic through a real engine with a real slot ([`traffic`]), the shipped policies as native
+//! code ([`natives`]), and the shipped and hostile components.
+//!
+//! Stages are faked by their answers alone: every logit is zero, so a request generates token 0 until its end, and time is made up.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a helper of a test fails by panicking")]
+
+pub mod natives;
+pub mod traffic;
+
+use std::path::Path;
+
+use pointsman_policy::Artifact;
+
+/// How much work a test does: `usual`, or what the environment variable `POINTSMAN_LONG` says for runs that take their time.
+#[must_use]
+pub fn amount(usual: u64) -> u64 {
+    std::env::var("POINTSMAN_LONG").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// A policy that ships, by name.
+#[must_use]
+pub fn shipped(name: &str) -> Artifact {
+    artifact(&format!("plugins/dist/{name}.wasm"))
+}
+
+/// A hostile guest, by name.
+#[must_use]
+pub fn hostile(name: &str) -> Artifact {
+    artifact(&format!("tests/security/guests/dist/{name}.wasm"))
+}
+
+fn artifact(path: &str) -> Artifact {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    Artifact::new(&bytes).expect("a component")
+}

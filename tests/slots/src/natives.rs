@@ -1,0 +1,84 @@
+//! The shipped policies as native code, from the same sources as their components, behind one interface in words.
+
+use pointsman_engine::port::{Overlap, Pick, Pull, Waiting};
+use pointsman_engine::snapshot::{RouteEvent, Snapshot};
+use pointsman_sdk::driver::Driver;
+use pointsman_sdk::{Chain, ChainId, Cluster, Request, RoutePolicy};
+
+#[path = "../../../plugins/route-cache-aware/src/lib.rs"]
+mod cache_aware;
+#[path = "../../../plugins/route-jffc/src/lib.rs"]
+mod jffc;
+#[path = "../../../plugins/route-jiq/src/lib.rs"]
+mod jiq;
+#[path = "../../../plugins/route-jsq/src/lib.rs"]
+mod jsq;
+#[path = "../../../plugins/route-power-of-two/src/lib.rs"]
+mod power_of_two;
+#[path = "../../../plugins/route-round-robin/src/lib.rs"]
+mod round_robin;
+#[path = "../../../plugins/route-sa-jsq/src/lib.rs"]
+mod sa_jsq;
+#[path = "../../../plugins/route-sed/src/lib.rs"]
+mod sed;
+#[path = "../../../plugins/route-slo/src/lib.rs"]
+mod slo;
+
+/// A policy that runs natively. Answers are as they would cross the border of a component.
+pub trait Native {
+    /// What changed.
+    fn apply(&mut self, seq: u64, events: &[RouteEvent]);
+    /// The packed decision.
+    fn pick(&mut self, ask: &Pick, overlap: &[Overlap]) -> u64;
+    /// The index, or all ones.
+    fn pull(&mut self, ask: &Pull, waiting: &[Waiting]) -> u32;
+}
+
+impl<P: RoutePolicy> Native for Driver<P> {
+    fn apply(&mut self, seq: u64, events: &[RouteEvent]) {
+        let words: Vec<u64> = events.iter().flat_map(|event| event.words()).collect();
+        self.apply(seq, &words);
+    }
+
+    fn pick(&mut self, ask: &Pick, overlap: &[Overlap]) -> u64 {
+        let Pick { now, rnd, tenant, class, prompt, reserve, deadline, session, hints, .. } = *ask;
+        let ask = Request { now: now.0, rnd, tenant, class, prompt, reserve, deadline: deadline.0, session, hints };
+        if P::NEEDS.prefix_overlap {
+            let words: Vec<u64> = overlap.iter().map(|overlap| overlap.word()).collect();
+            self.pick_affine(&ask, &words)
+        } else {
+            self.pick(&ask)
+        }
+    }
+
+    fn pull(&mut self, ask: &Pull, waiting: &[Waiting]) -> u32 {
+        let words: Vec<u64> = waiting.iter().flat_map(Waiting::words).collect();
+        let ask = pointsman_sdk::Pull { now: ask.now.0, rnd: ask.rnd, chain: ChainId(ask.chain.0) };
+        self.pull(&ask, &words)
+    }
+}
+
+/// Starts a policy natively on a view, with its default configuration.
+pub type Start = fn(&Snapshot) -> Box<dyn Native>;
+
+/// Name and start of each shipped policy.
+pub const ALL: &[(&str, Start)] = &[
+    ("route-jsq", start::<jsq::Jsq>),
+    ("route-round-robin", start::<round_robin::RoundRobin>),
+    ("route-jffc", start::<jffc::Jffc>),
+    ("route-sa-jsq", start::<sa_jsq::SaJsq>),
+    ("route-sed", start::<sed::Sed>),
+    ("route-jiq", start::<jiq::Jiq>),
+    ("route-power-of-two", start::<power_of_two::PowerOfTwo>),
+    ("route-cache-aware", start::<cache_aware::CacheAware>),
+    ("route-slo", start::<slo::Slo>),
+];
+
+fn start<P: RoutePolicy + 'static>(view: &Snapshot) -> Box<dyn Native> {
+    let chains = view.chains.iter().map(|chain| {
+        let made = Chain::new(ChainId(chain.id.0), chain.capacity, chain.free_tokens);
+        made.with_state(chain.busy, chain.open, chain.service.0)
+    });
+    let cluster = Cluster::new(view.epoch, view.seq, chains.collect(), view.queued);
+    Box::new(Driver::<P>::new("", cluster, None).expect("the default configuration is good"))
+}

@@ -1,0 +1,88 @@
+//! Hostile policies in charge of real traffic: every request is answered, every fault is counted once, in its class.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails by panicking")]
+
+use std::sync::Arc;
+
+use pointsman_engine::decision::FaultClass;
+use pointsman_policy::{Guard, PolicyHost, RouteSlot, Tap};
+use pointsman_slots::traffic::Traffic;
+use pointsman_slots::{amount, hostile, shipped};
+
+fn fallbacks(traffic: &Traffic, class: FaultClass) -> u64 {
+    let at = FaultClass::ALL.iter().position(|c| *c == class).unwrap();
+    traffic.engine.stats().fallbacks_total[at]
+}
+
+/// A slot with `route-jsq` under a hostile guest.
+fn slot(host: &PolicyHost, name: &str, guard: Guard) -> RouteSlot {
+    let mut slot = RouteSlot::new(Tap::default(), Arc::clone(host.quarantine()));
+    drop(slot.swap_in(host.prepare(&shipped("route-jsq"), "").unwrap(), Guard::default()));
+    drop(slot.swap_in(host.prepare(&hostile(name), "").unwrap(), guard));
+    slot
+}
+
+const SUFFERED: Guard =
+    Guard { faults: false, slo: pointsman_policy::slo::Slo { margin: 0.05, requests: 100 }, promote: false };
+
+#[test]
+fn one_call_in_ten_traps_and_nothing_is_lost() {
+    let host = PolicyHost::new().unwrap();
+    let requests = amount(10_000);
+    let mut traffic = Traffic::new(slot(&host, "trap-on-tenth", SUFFERED), 3, 1);
+    // Few at once, so that every request is picked and none is pulled: a trap for each tenth request, exactly.
+    traffic.run(requests, 4);
+    assert_eq!((traffic.answered, traffic.failed), (requests, 0));
+    assert_eq!(fallbacks(&traffic, FaultClass::Trap), requests / 10);
+    assert_eq!(traffic.engine.stats().fallbacks_total.iter().sum::<u64>(), requests / 10, "and no other class");
+    assert_eq!(traffic.slot.report().faults.iter().sum::<u64>(), requests / 10);
+}
+
+#[test]
+fn whatever_goes_wrong_has_its_class_and_costs_no_request() {
+    let host = PolicyHost::new().unwrap();
+    for (name, class) in [
+        ("trap-on-fourth", FaultClass::Trap),
+        ("loop-on-fourth", FaultClass::Fuel),
+        ("memory-on-fourth", FaultClass::Memory),
+        ("recurse-on-fourth", FaultClass::Stack),
+        ("forged-chain", FaultClass::Invalid),
+    ] {
+        let mut traffic = Traffic::new(slot(&host, name, SUFFERED), 2, 2);
+        traffic.run(400, 24);
+        assert_eq!((traffic.answered, traffic.failed), (400, 0), "{name}");
+        assert!(fallbacks(&traffic, class) > 20, "{name}: {:?}", traffic.engine.stats().fallbacks_total);
+    }
+}
+
+#[test]
+fn with_the_guard_on_the_policy_before_it_takes_over() {
+    let host = PolicyHost::new().unwrap();
+    for name in ["forged-chain", "loop-on-fourth"] {
+        let mut traffic = Traffic::new(slot(&host, name, Guard::default()), 2, 3);
+        traffic.run(400, 24);
+        assert_eq!((traffic.answered, traffic.failed), (400, 0), "{name}");
+        assert_eq!(&*traffic.slot.report().active.unwrap().descriptor.name, "route-jsq", "{name}");
+        assert_eq!(traffic.slot.take_notices().len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn one_that_never_dispatches_is_found_by_the_watchdog() {
+    let host = PolicyHost::new().unwrap();
+    let mut traffic = Traffic::new(slot(&host, "always-queue", Guard::default()), 2, 4);
+    traffic.run(100, 24);
+    assert_eq!((traffic.answered, traffic.failed), (100, 0));
+    assert_eq!(fallbacks(&traffic, FaultClass::Stall), 1, "after the first it is gone");
+    assert_eq!(&*traffic.slot.report().active.unwrap().descriptor.name, "route-jsq");
+    assert!(traffic.slot.take_notices()[0].reason.contains("left waiting"));
+}
+
+#[test]
+fn one_that_always_takes_one_chain_is_slow_but_harmless() {
+    let host = PolicyHost::new().unwrap();
+    let mut traffic = Traffic::new(slot(&host, "always-first", Guard::default()), 2, 5);
+    traffic.run(300, 24);
+    assert_eq!((traffic.answered, traffic.failed), (300, 0));
+    let chains = &traffic.engine.stats().chains;
+    assert!(chains[0].dispatched_total > 0 && traffic.engine.stats().fallbacks_total.iter().sum::<u64>() == 0);
+}
