@@ -324,8 +324,16 @@ impl PolicyAdmin for App {
     }
 }
 
-/// Carries notices from the engine's thread to the audit log, until the engine has ended.
-pub fn follow(app: Arc<App>, notices: crossbeam_channel::Receiver<Notice>) -> std::io::Result<()> {
-    let follow = move || notices.iter().for_each(|notice| app.note(notice));
+/// Carries notices from the engine's thread to the audit log, until the engine has ended. Does not keep the application alive: the
+/// engine ends when nobody can talk to it any more.
+pub fn follow(app: &Arc<App>, notices: crossbeam_channel::Receiver<Notice>) -> std::io::Result<()> {
+    let app = Arc::downgrade(app);
+    let follow = move || {
+        for notice in notices {
+            if let Some(app) = app.upgrade() {
+                app.note(notice);
+            }
+        }
+    };
     std::thread::Builder::new().name("notices".into()).spawn(follow).map(drop)
 }

@@ -196,7 +196,7 @@ fn load(config: &ServeConfig, app: &Arc<App>, state: &ApiState) -> anyhow::Resul
         drop(slot.swap_in(candidate, Guard::default()));
     }
     let (notices, noticed) = crossbeam_channel::bounded(NOTICES_MAX);
-    admin::follow(Arc::clone(app), noticed)?;
+    admin::follow(app, noticed)?;
     let (driver, thread) = Driver::spawn(engine, slot, chains, results, notices)?;
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let id = config.served_model_name.clone().unwrap_or(located.name);
