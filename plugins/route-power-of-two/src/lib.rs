@@ -5,69 +5,68 @@
 //! mean of the known ones. The dice are the two halves of `ask.rnd` and nothing else, so that a replay draws the same
 //! chains.
 
-use pointsman_sdk::{Candidate, Chain, ChainId, Cluster, Decision, InitError, Micros};
+use pointsman_sdk::{Candidate, Chain, Cluster, Decision, Event, InitError, Micros};
 use pointsman_sdk::{Overlap, Request, RoutePolicy, no_knobs};
 
-/// The policy. It needs no memory of its own: the SDK's view is enough.
-pub struct PowerOfTwo;
-
-/// What is needed to weigh the chains that can take one request.
-struct Weights<'a> {
-    cluster: &'a Cluster,
-    reserve: u32,
-    /// The time of a chain of which none is known, at least 1.
-    usual: Micros,
-    /// The smallest time of a chain that fits, at least 1.
-    fastest: Micros,
+/// The policy. It keeps the weights, which change only when a service time does.
+pub struct PowerOfTwo {
+    /// One for each chain, in the cluster's order.
+    weights: Vec<u64>,
+    stale: bool,
 }
 
-impl<'a> Weights<'a> {
-    /// `None` when no chain fits.
-    fn of(ask: &Request, cluster: &'a Cluster) -> Option<Self> {
-        let known = cluster.chains().iter().map(Chain::service).filter(|&time| time > 0);
-        let (sum, many) = known.fold((0, 0), |(sum, many), time| (sum + u128::from(time), many + 1));
-        let usual = sum.checked_div(many).and_then(|mean| Micros::try_from(mean).ok()).unwrap_or(1);
-        let mut weights = Self { cluster, reserve: ask.reserve, usual, fastest: 1 };
-        weights.fastest = cluster.best_fit(ask.reserve, |chain| weights.time(chain)).map(|it| weights.time(it))?;
-        Some(weights)
-    }
+/// The rate of the fastest chain; one that is 65,536 times slower has the least rate.
+const RATE_MAX: u64 = 1 << 16;
 
-    fn time(&self, chain: &Chain) -> Micros {
-        if chain.service() == 0 { self.usual } else { chain.service() }
+/// Weighs all chains: capacity times rate.
+fn weigh(cluster: &Cluster, weights: &mut Vec<u64>) {
+    let known = cluster.chains().iter().map(Chain::service).filter(|&time| time > 0);
+    let (mut sum, mut many, mut fastest) = (0_u128, 0, Micros::MAX);
+    for time in known {
+        (sum, many, fastest) = (sum + u128::from(time), many + 1, fastest.min(time));
     }
-
-    /// Capacity times rate, the rate of the fastest being 2^31. Only for chains that fit. From 1 to 2^63.
-    fn weight(&self, chain: &Chain) -> u64 {
-        // fastest * 2^31 / time without leaving 64 bits: what does not fit above is taken away below.
-        let up = self.fastest.leading_zeros().min(31);
-        let rate = (self.fastest << up) / (self.time(chain) >> (31 - up));
-        rate.max(1) * u64::from(chain.capacity())
-    }
-
-    /// Draws a chain that fits and is not `taken`; `rnd` is a fraction of 2^32.
-    fn draw(&self, taken: Option<ChainId>, rnd: u64) -> Option<&'a Chain> {
-        let fitting = self.cluster.chains().iter().filter(|it| it.fits(self.reserve) && Some(it.id()) != taken);
-        let total: u128 = fitting.clone().map(|chain| u128::from(self.weight(chain))).sum();
-        let mut left = (total * u128::from(rnd)) >> 32;
-        for chain in fitting {
-            match left.checked_sub(self.weight(chain).into()) {
-                Some(rest) => left = rest,
-                None => return Some(chain),
-            }
-        }
-        None
-    }
+    let usual = sum.checked_div(many).and_then(|mean| Micros::try_from(mean).ok()).unwrap_or(fastest);
+    // fastest * RATE_MAX / time without leaving 64 bits: what does not fit above is taken away below.
+    let up = fastest.leading_zeros().min(16);
+    weights.clear();
+    weights.extend(cluster.chains().iter().map(|chain| {
+        let time = if chain.service() == 0 { usual } else { chain.service() };
+        let rate = (fastest << up) / (time >> (16 - up)).max(1);
+        rate.clamp(1, RATE_MAX) * u64::from(chain.capacity())
+    }));
 }
 
 /// Two different chains in the order of their draw; one when no other fits.
-fn draw_two<'a>(ask: &Request, cluster: &'a Cluster) -> Option<(&'a Chain, Option<&'a Chain>)> {
+fn draw_two<'a>(ask: &Request, cluster: &'a Cluster, weights: &[u64]) -> Option<(&'a Chain, Option<&'a Chain>)> {
     // Whoever comes while others wait, waits behind them.
     if cluster.queued() > 0 {
         return None;
     }
-    let weights = Weights::of(ask, cluster)?;
-    let first = weights.draw(None, ask.rnd >> 32)?;
-    Some((first, weights.draw(Some(first.id()), ask.rnd & 0xffff_ffff)))
+    let chains = cluster.chains();
+    let fits = |at: usize| chains[at].fits(ask.reserve);
+    let weighed = chains.len().min(weights.len());
+    let mut total = 0;
+    for (at, weight) in weights.iter().enumerate().take(weighed) {
+        if fits(at) {
+            total += weight;
+        }
+    }
+    // `rnd` is a fraction of 2^32.
+    let draw = |total: u64, taken: usize, rnd: u64| {
+        let mut left = ((u128::from(total) * u128::from(rnd)) >> 32) as u64;
+        for (at, &weight) in weights.iter().enumerate().take(weighed) {
+            if fits(at) && at != taken {
+                if left < weight {
+                    return Some(at);
+                }
+                left -= weight;
+            }
+        }
+        None
+    };
+    let first = draw(total, usize::MAX, ask.rnd >> 32)?;
+    let second = draw(total - weights[first], first, ask.rnd & 0xffff_ffff);
+    Some((&chains[first], second.map(|at| &chains[at])))
 }
 
 fn is_less_full(this: &Chain, than: &Chain) -> bool {
@@ -78,12 +77,23 @@ impl RoutePolicy for PowerOfTwo {
     const NAME: &str = "route-power-of-two";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-    fn init(config: &str, _cluster: &Cluster) -> Result<Self, InitError> {
-        no_knobs(config).map(|()| Self)
+    fn init(config: &str, cluster: &Cluster) -> Result<Self, InitError> {
+        no_knobs(config)?;
+        let mut weights = Vec::with_capacity(cluster.chains().len());
+        weigh(cluster, &mut weights);
+        Ok(Self { weights, stale: false })
+    }
+
+    fn on_event(&mut self, event: Event, _cluster: &Cluster) {
+        self.stale |= matches!(event, Event::Service(..));
     }
 
     fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision {
-        match draw_two(ask, cluster) {
+        if self.stale {
+            weigh(cluster, &mut self.weights);
+            self.stale = false;
+        }
+        match draw_two(ask, cluster, &self.weights) {
             None => Decision::Queue,
             Some((first, Some(second))) if is_less_full(second, first) => Decision::Dispatch(second.id()),
             Some((first, _)) => Decision::Dispatch(first.id()),
@@ -92,7 +102,9 @@ impl RoutePolicy for PowerOfTwo {
 
     /// The fill of the two that are drawn, in the order of the draw; of equal scores the first named is taken.
     fn trace(&self, ask: &Request, _overlap: &[Overlap], cluster: &Cluster) -> Vec<Candidate> {
-        let drawn = draw_two(ask, cluster).map(|(first, second)| [Some(first), second]);
+        let mut weights = Vec::new();
+        weigh(cluster, &mut weights);
+        let drawn = draw_two(ask, cluster, &weights).map(|(first, second)| [Some(first), second]);
         let fill = |chain: &Chain| f64::from(chain.busy()) / f64::from(chain.capacity());
         let drawn = drawn.into_iter().flatten().flatten();
         drawn.map(|chain| Candidate { chain: chain.id(), score: fill(chain) }).collect()
@@ -104,7 +116,7 @@ pointsman_sdk::export_route!(PowerOfTwo);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pointsman_sdk::Event;
+    use pointsman_sdk::ChainId;
     use pointsman_sdk::testing::{Harness, cluster, request, waiting};
 
     /// Chains of 100 tokens with these capacities, running jobs and service times.

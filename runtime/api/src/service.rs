@@ -94,6 +94,8 @@ pub struct Swap {
     pub source: PolicySource,
     /// Its configuration as JSON, empty for none.
     pub config: String,
+    /// Who vouches for it: a text as `pointsman policy sign` makes it.
+    pub signature: Option<String>,
     /// How far it may go.
     pub options: SwapOptions,
 }

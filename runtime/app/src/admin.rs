@@ -1,6 +1,7 @@
 //! What [`App`] does for operators: policies in and out, trials, shadows, and the decision log.
 
 use std::sync::{Arc, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use pointsman_api::service::{
     AuditEntry, BoxFuture, CandidateInfo, DecisionInfo, Mode, PolicyAdmin, PolicyInfo, PolicyListing, PolicySource,
@@ -11,10 +12,11 @@ use pointsman_policy::replay::explain::{Explanation, explain};
 use pointsman_policy::replay::rival::RivalReport;
 use pointsman_policy::slo::Slo;
 use pointsman_policy::{
-    Artifact, Candidate, Descriptor, Digest, Guard, Notice, PolicyCard, Retired, RouteSlot, Shadow, SlotReport,
+    Artifact, Candidate, Descriptor, Digest, Guard, Notice, PolicyCard, Retired, RouteSlot, Shadow, SlotReport, Stage,
 };
 
 use crate::config::SLOTS;
+use crate::policies::Registry;
 use crate::service::{App, Running};
 
 impl App {
@@ -22,25 +24,41 @@ impl App {
     ///
     /// # Errors
     /// The policy is unknown or refused.
-    pub fn prepare(&self, source: PolicySource, config: &str) -> Result<Candidate, SwapError> {
+    pub fn prepare(
+        &self,
+        slot: &str,
+        source: PolicySource,
+        config: &str,
+        signature: Option<String>,
+    ) -> Result<Candidate, SwapError> {
         let (bytes, artifact) = self.registry.find(source)?;
+        let digest = artifact.digest();
+        let signature = signature.or_else(|| self.registry.signature(digest));
+        if !Registry::is_shipped(digest) {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            let signer = self.trust.check(slot, digest, signature.as_deref(), now);
+            let signer = signer.map_err(|why| SwapError::Refused(format!("refused at {}: {why}", Stage::Trust)))?;
+            if let Some(signer) = signer {
+                tracing::info!(%digest, %signer, "the policy's signature is good");
+            }
+        }
         let candidate =
             self.host.prepare(&artifact, config).map_err(|refused| SwapError::Refused(refused.to_string()))?;
-        self.registry.remember(info(candidate.descriptor(), candidate.digest()), bytes);
+        self.registry.remember(info(candidate.descriptor(), candidate.digest()), bytes, signature);
         Ok(candidate)
     }
 
     /// Writes down what the slot has done by itself.
     pub fn note(&self, notice: Notice) {
-        let Notice { digest, name, promoted, reason, strikes, retired } = notice;
+        let Notice { digest, name, promoted, other, reason, strikes, retired } = notice;
         drop(retired);
-        let digest = Some(digest.to_string());
+        let (digest, other) = (Some(digest.to_string()), other.map(|other| other.to_string()));
         if promoted {
             tracing::info!(policy = name, reason, "the policy on trial was promoted");
-            self.audit.note("guard", "promote", None, digest, &reason);
+            self.audit.note("guard", "promote", other, digest, &reason);
         } else {
             tracing::warn!(policy = name, reason, strikes, "the policy was taken out");
-            self.audit.note("guard", "roll back", digest, None, &format!("{name}: {reason}; removal {strikes}"));
+            self.audit.note("guard", "roll back", digest, other, &format!("{name}: {reason}; removal {strikes}"));
         }
     }
 
@@ -92,9 +110,9 @@ impl App {
     async fn swap_in(&self, slot: String, swap: Swap, expected: Option<u64>) -> Result<SlotState, SwapError> {
         known_slot(&slot)?;
         let running = self.ready()?;
-        let Swap { source, config, options } = swap;
+        let Swap { source, config, signature, options } = swap;
         let turn = self.preparing.acquire().await;
-        let candidate = tokio::task::block_in_place(|| self.prepare(source, &config))?;
+        let candidate = tokio::task::block_in_place(|| self.prepare(&slot, source, &config, signature))?;
         if options.rehearse {
             self.flush(running).await?;
             let rehearsed = tokio::task::block_in_place(|| self.host.rehearse(&candidate, &running.log.newest()));

@@ -81,6 +81,9 @@ pub struct ServeArgs {
     /// File that holds the token for /admin; without one, /admin answers to this machine only.
     #[arg(long, value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,
+    /// Who may bring policies for a slot: SLOT=FILE, a public key a line. Without it a slot takes unsigned policies, too.
+    #[arg(long, value_name = "SLOT=FILE")]
+    pub trust: Vec<String>,
     /// How long running requests may go on after SIGTERM, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub drain_timeout: u64,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use pointsman_policy::Trust;
 use pointsman_tensor::cpu::SimdLevel;
 
 use crate::cli::ServeArgs;
@@ -45,6 +46,8 @@ pub struct ServeConfig {
     pub seed: u64,
     /// Token of the admin endpoints.
     pub admin_token: Option<String>,
+    /// Who may bring policies.
+    pub trust: Trust,
     /// How long a drain may take.
     pub drain_timeout: Duration,
 }
@@ -71,6 +74,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             route: (route != "builtin").then_some(route),
             seed: args.seed,
             admin_token: args.admin_token_file.as_deref().map(read_token).transpose()?,
+            trust: trust(&args.trust)?,
             drain_timeout: Duration::from_secs(args.drain_timeout),
         })
     }
@@ -88,6 +92,18 @@ fn slots(words: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
         slots.insert(slot.to_owned(), policy.to_owned());
     }
     Ok(slots)
+}
+
+fn trust(words: &[String]) -> anyhow::Result<Trust> {
+    let mut trust = Trust::default();
+    for word in words {
+        let Some((slot, file)) = word.split_once('=').filter(|(slot, _)| SLOTS.contains(slot)) else {
+            bail!("--trust {word}: write SLOT=FILE; slots: {}", SLOTS.join(", "));
+        };
+        let lines = std::fs::read_to_string(file).with_context(|| format!("--trust {word}: read {file}"))?;
+        trust.allow(slot, &lines).map_err(|why| anyhow::anyhow!("--trust {word}: {why}"))?;
+    }
+    Ok(trust)
 }
 
 fn simd(word: &str) -> anyhow::Result<SimdLevel> {

@@ -40,7 +40,20 @@ fn main() -> ExitCode {
 fn run(command: cli::Command) -> anyhow::Result<()> {
     match command {
         cli::Command::Serve(args) => serve::run(args.try_into()?),
-        cli::Command::Model(command) => model::run(command),
-        cli::Command::Policy(command) => policy::run(command),
+        cli::Command::Model(command) => {
+            end_with_the_reader();
+            model::run(command)
+        }
+        cli::Command::Policy(command) => {
+            end_with_the_reader();
+            policy::run(command)
+        }
     }
+}
+
+/// Lets a command that prints end quietly when nobody reads on, as in `pointsman policy list | head -1`. A server must not: its
+/// clients come and go.
+fn end_with_the_reader() {
+    // SAFETY: no other thread runs yet, and the default action is always a valid handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }

@@ -15,7 +15,14 @@ const UPLOADED_MAX: usize = 32;
 /// The registry of one server.
 #[derive(Default)]
 pub struct Registry {
-    uploaded: Mutex<VecDeque<(PolicyInfo, Arc<[u8]>)>>,
+    uploaded: Mutex<VecDeque<Uploaded>>,
+}
+
+/// A policy that was accepted.
+struct Uploaded {
+    info: PolicyInfo,
+    bytes: Arc<[u8]>,
+    signature: Option<String>,
 }
 
 impl Registry {
@@ -44,20 +51,31 @@ impl Registry {
             return Some((*bytes).into());
         }
         let uploaded = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
-        uploaded.iter().find(|(info, _)| info.digest == name).map(|(_, bytes)| Arc::clone(bytes))
+        uploaded.iter().find(|it| it.info.digest == name).map(|it| Arc::clone(&it.bytes))
+    }
+
+    /// Whether this ships inside the binary, and is as trusted as that.
+    pub fn is_shipped(digest: Digest) -> bool {
+        SHIPPED.iter().any(|(_, bytes)| Digest::of(bytes) == digest)
+    }
+
+    /// The signature that an uploaded policy came with.
+    pub fn signature(&self, digest: Digest) -> Option<String> {
+        let uploaded = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
+        uploaded.iter().find(|it| it.info.digest == digest.to_string())?.signature.clone()
     }
 
     /// Remembers a policy that was accepted, so that it can be named by its digest.
-    pub fn remember(&self, info: PolicyInfo, bytes: Arc<[u8]>) {
+    pub fn remember(&self, info: PolicyInfo, bytes: Arc<[u8]>, signature: Option<String>) {
         if SHIPPED.iter().any(|(_, shipped)| **shipped == *bytes) {
             return;
         }
         let mut uploaded = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
-        uploaded.retain(|(known, _)| known.digest != info.digest);
+        uploaded.retain(|known| known.info.digest != info.digest);
         if uploaded.len() == UPLOADED_MAX {
             uploaded.pop_front();
         }
-        uploaded.push_back((info, bytes));
+        uploaded.push_back(Uploaded { info, bytes, signature });
     }
 
     /// All that can be swapped in.
@@ -68,6 +86,6 @@ impl Registry {
             digest: Digest::of(bytes).to_string(),
         });
         let uploaded = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
-        shipped.chain(uploaded.iter().map(|(info, _)| info.clone())).collect()
+        shipped.chain(uploaded.iter().map(|it| it.info.clone())).collect()
     }
 }

@@ -68,7 +68,7 @@ async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         format!("listen on {} (another server may use it; choose another address with --listen)", config.listen)
     })?;
     let address = listener.local_addr()?;
-    let app = Arc::new(App::new(PolicyHost::new()?));
+    let app = Arc::new(App::new(PolicyHost::new()?, config.trust.clone()));
     let state = ApiState::new(Arc::clone(&app) as _, Arc::clone(&app) as _, config.admin_token.clone());
     let drain_timeout = config.drain_timeout;
 
@@ -207,11 +207,11 @@ fn load(config: &ServeConfig, app: &Arc<App>, state: &ApiState) -> anyhow::Resul
 
 fn prepare_route(config: &ServeConfig, app: &App) -> anyhow::Result<Option<Candidate>> {
     let Some(policy) = &config.route else { return Ok(None) };
-    let source = match std::fs::read(policy) {
-        Ok(bytes) => PolicySource::Bytes(bytes),
-        Err(_) => PolicySource::Name(policy.clone()),
+    let (source, signature) = match std::fs::read(policy) {
+        Ok(bytes) => (PolicySource::Bytes(bytes), std::fs::read_to_string(format!("{policy}.sig")).ok()),
+        Err(_) => (PolicySource::Name(policy.clone()), None),
     };
-    app.prepare(source, "").map(Some).with_context(|| format!("--policy route={policy}"))
+    app.prepare("route", source, "", signature).map(Some).with_context(|| format!("--policy route={policy}"))
 }
 
 /// KV blocks of each chain, and bytes of a token in all layers.

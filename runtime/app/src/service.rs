@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use pointsman_api::service::{BoxFuture, CancelOnDrop, Readiness, Service, Submission};
 use pointsman_engine::request::{Reject, Request};
 use pointsman_engine::stats::Stats;
-use pointsman_policy::{DecisionLog, PolicyHost, Shadow};
+use pointsman_policy::{DecisionLog, PolicyHost, Shadow, Trust};
 use tokio::sync::Semaphore;
 
 use crate::audit::Audit;
@@ -28,6 +28,7 @@ pub struct Running {
 pub struct App {
     pub(crate) host: PolicyHost,
     pub(crate) registry: Registry,
+    pub(crate) trust: Trust,
     pub(crate) shadow: Mutex<Option<Shadow>>,
     pub(crate) audit: Audit,
     /// Preparing a policy costs a core for some milliseconds: one at a time, so that streams keep the rest.
@@ -37,10 +38,11 @@ pub struct App {
 }
 
 impl App {
-    /// An application without a model yet.
-    pub fn new(host: PolicyHost) -> Self {
+    /// An application without a model yet. `trust` says who may bring policies.
+    pub fn new(host: PolicyHost, trust: Trust) -> Self {
         Self {
             host,
+            trust,
             registry: Registry::default(),
             shadow: Mutex::default(),
             audit: Audit::default(),

@@ -6,11 +6,11 @@
 //! 1. [`artifact`] takes an upload and makes a component of it; [`verify`] checks its imports, exports, version and sizes;
 //! 2. `compile` makes machine code, `instance` runs it within [`limits`], one `call` at a time, in the shapes of its
 //!    contract's version (`versions`) and with its log bounded (`journal`);
-//! 3. `trial` asks it a few questions; [`host`] holds these steps together and hands out a [`Candidate`];
+//! 3. [`trust`] says who may bring it; `trial` asks it a few questions; [`host`] holds these steps together and hands out a [`Candidate`];
 //! 4. [`slot`] puts the candidate in charge, or on trial for a share of the requests, between two decisions, and keeps the one
 //!    before it; it takes out one that keeps faulting (`strikes`) or is slower ([`slo`]), and [`quarantine`] remembers it;
 //! 5. [`record`] keeps what was asked and answered; [`replay`] runs it again, through others, live as a shadow, or as an
-//!    explanation.
+//!    explanation; [`exam`] is what authors check their policies with.
 //!
 //! Steps 1 to 3 run on any thread; the slot belongs to the engine's; the log and its readers have their own. Invariants: guest
 //! code runs only with fuel, a deadline and a memory limit armed; the only import is `host`, whose functions are outputs; an
@@ -32,6 +32,7 @@ pub mod host;
 pub mod quarantine;
 pub mod refuse;
 mod trial;
+pub mod trust;
 
 pub mod slo;
 pub mod slot;
@@ -39,6 +40,8 @@ mod strikes;
 
 pub mod record;
 pub mod replay;
+
+pub mod exam;
 
 /// Versions of the contract that this host takes, oldest first.
 pub const CONTRACTS: &[&str] = &[versions::v0_1::VERSION];
@@ -51,3 +54,4 @@ pub use record::{DecisionLog, Tap};
 pub use refuse::{RefuseReason, Stage};
 pub use replay::shadow::Shadow;
 pub use slot::{Guard, NotNow, Notice, PolicyCard, Retired, RouteSlot, SlotReport};
+pub use trust::Trust;

@@ -9,6 +9,8 @@ use crate::limits::DOOR_STACK_BYTES;
 pub enum Stage {
     /// Shape, size, imports, exports, version; before anything is compiled.
     Verify,
+    /// Who signed it, where that counts.
+    Trust,
     /// It misbehaved earlier and may not come back yet.
     Quarantine,
     /// Machine code.
@@ -29,6 +31,7 @@ impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Verify => "verify",
+            Self::Trust => "trust",
             Self::Quarantine => "quarantine",
             Self::Compile => "compile",
             Self::Instantiate => "instantiate",

@@ -1,16 +1,14 @@
-//! What the tests of this crate share: traffic through a real engine with a real slot ([`traffic`]), the shipped policies as native
-//! code ([`natives`]), and the shipped and hostile components.
-//!
-//! Stages are faked by their answers alone: every logit is zero, so a request generates token 0 until its end, and time is made up.
+//! What the tests of this crate share: the shipped policies as native code ([`natives`]), the shipped and hostile components, and
+//! traffic through a real engine with a slot.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a helper of a test fails by panicking")]
 
 pub mod natives;
-pub mod traffic;
 
 use std::path::Path;
 
-use pointsman_policy::Artifact;
+use pointsman_policy::exam::traffic::Traffic;
+use pointsman_policy::{Artifact, RouteSlot};
 
 /// How much work a test does: `usual`, or what the environment variable `POINTSMAN_LONG` says for runs that take their time.
 #[must_use]
@@ -34,4 +32,10 @@ fn artifact(path: &str) -> Artifact {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
     let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     Artifact::new(&bytes).expect("a component")
+}
+
+/// Traffic through so many chains.
+#[must_use]
+pub fn traffic(slot: RouteSlot, chains: usize, seed: u64) -> Traffic {
+    Traffic::new(slot, chains, seed).expect("a good configuration")
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use pointsman_engine::decision::FaultClass;
+use pointsman_policy::exam::traffic::Traffic;
 use pointsman_policy::{Guard, PolicyHost, RouteSlot, Tap};
-use pointsman_slots::traffic::Traffic;
 use pointsman_slots::{amount, hostile, shipped};
 
 fn fallbacks(traffic: &Traffic, class: FaultClass) -> u64 {
@@ -28,7 +28,7 @@ const SUFFERED: Guard =
 fn one_call_in_ten_traps_and_nothing_is_lost() {
     let host = PolicyHost::new().unwrap();
     let requests = amount(10_000);
-    let mut traffic = Traffic::new(slot(&host, "trap-on-tenth", SUFFERED), 3, 1);
+    let mut traffic = pointsman_slots::traffic(slot(&host, "trap-on-tenth", SUFFERED), 3, 1);
     // Few at once, so that every request is picked and none is pulled: a trap for each tenth request, exactly.
     traffic.run(requests, 4);
     assert_eq!((traffic.answered, traffic.failed), (requests, 0));
@@ -47,7 +47,7 @@ fn whatever_goes_wrong_has_its_class_and_costs_no_request() {
         ("recurse-on-fourth", FaultClass::Stack),
         ("forged-chain", FaultClass::Invalid),
     ] {
-        let mut traffic = Traffic::new(slot(&host, name, SUFFERED), 2, 2);
+        let mut traffic = pointsman_slots::traffic(slot(&host, name, SUFFERED), 2, 2);
         traffic.run(400, 24);
         assert_eq!((traffic.answered, traffic.failed), (400, 0), "{name}");
         assert!(fallbacks(&traffic, class) > 20, "{name}: {:?}", traffic.engine.stats().fallbacks_total);
@@ -58,7 +58,7 @@ fn whatever_goes_wrong_has_its_class_and_costs_no_request() {
 fn with_the_guard_on_the_policy_before_it_takes_over() {
     let host = PolicyHost::new().unwrap();
     for name in ["forged-chain", "loop-on-fourth"] {
-        let mut traffic = Traffic::new(slot(&host, name, Guard::default()), 2, 3);
+        let mut traffic = pointsman_slots::traffic(slot(&host, name, Guard::default()), 2, 3);
         traffic.run(400, 24);
         assert_eq!((traffic.answered, traffic.failed), (400, 0), "{name}");
         assert_eq!(&*traffic.slot.report().active.unwrap().descriptor.name, "route-jsq", "{name}");
@@ -69,7 +69,7 @@ fn with_the_guard_on_the_policy_before_it_takes_over() {
 #[test]
 fn one_that_never_dispatches_is_found_by_the_watchdog() {
     let host = PolicyHost::new().unwrap();
-    let mut traffic = Traffic::new(slot(&host, "always-queue", Guard::default()), 2, 4);
+    let mut traffic = pointsman_slots::traffic(slot(&host, "always-queue", Guard::default()), 2, 4);
     traffic.run(100, 24);
     assert_eq!((traffic.answered, traffic.failed), (100, 0));
     assert_eq!(fallbacks(&traffic, FaultClass::Stall), 1, "after the first it is gone");
@@ -80,7 +80,7 @@ fn one_that_never_dispatches_is_found_by_the_watchdog() {
 #[test]
 fn one_that_always_takes_one_chain_is_slow_but_harmless() {
     let host = PolicyHost::new().unwrap();
-    let mut traffic = Traffic::new(slot(&host, "always-first", Guard::default()), 2, 5);
+    let mut traffic = pointsman_slots::traffic(slot(&host, "always-first", Guard::default()), 2, 5);
     traffic.run(300, 24);
     assert_eq!((traffic.answered, traffic.failed), (300, 0));
     let chains = &traffic.engine.stats().chains;

@@ -5,109 +5,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a helper of a test fails by panicking")]
 
 use pointsman_engine::builtin::Builtin;
-use pointsman_engine::ids::{ChainId, Micros, RequestId};
-use pointsman_engine::port::{Pick, Pull, RoutePolicy, Waiting};
-use pointsman_engine::snapshot::{ChainView, RouteEvent, Snapshot};
-use pointsman_engine::{decision::RouteDecision, port::Overlap, random};
+use pointsman_engine::decision::RouteDecision;
+use pointsman_engine::ids::ChainId;
+use pointsman_engine::port::RoutePolicy;
+use pointsman_engine::snapshot::Snapshot;
+use pointsman_policy::exam::world::World;
 use pointsman_policy::{Guard, PolicyHost, RouteSlot};
 use pointsman_slots::{amount, natives, shipped};
-
-/// Reproducible numbers.
-struct Random(u64, u64);
-
-impl Random {
-    fn word(&mut self) -> u64 {
-        self.1 += 1;
-        random::bits(self.0, self.1)
-    }
-
-    fn below(&mut self, bound: u32) -> u32 {
-        (self.word() % u64::from(bound)) as u32
-    }
-}
-
-/// A view that random events change, so that a late newcomer can be given the present one.
-struct World {
-    random: Random,
-    view: Snapshot,
-}
-
-impl World {
-    fn new(seed: u64, chains: u32) -> Self {
-        let mut random = Random(seed, 0);
-        let chain = |id| ChainView {
-            id: ChainId(id),
-            capacity: 1 + random.below(8),
-            busy: 0,
-            free_tokens: random.below(300),
-            open: true,
-            service: Micros(0),
-        };
-        let chains = (0..chains).map(chain).collect();
-        Self { random, view: Snapshot { epoch: 0, seq: 0, chains, queued: 0 } }
-    }
-
-    fn event(&mut self) -> RouteEvent {
-        let random = &mut self.random;
-        self.view.seq += 1;
-        let at = random.below(self.view.chains.len() as u32);
-        let chain = &mut self.view.chains[at as usize];
-        match random.below(5) {
-            0 => {
-                self.view.queued = random.below(3).saturating_sub(1);
-                RouteEvent::Queued(self.view.queued)
-            }
-            1 => {
-                chain.free_tokens = random.below(300);
-                RouteEvent::FreeTokens(chain.id, chain.free_tokens)
-            }
-            2 => {
-                chain.open = random.below(4) > 0;
-                RouteEvent::Open(chain.id, chain.open)
-            }
-            3 => {
-                chain.service = Micros(u64::from(random.below(1_000_000)));
-                RouteEvent::Service(chain.id, chain.service)
-            }
-            _ => {
-                chain.busy = random.below(chain.capacity + 1);
-                RouteEvent::Busy(chain.id, chain.busy)
-            }
-        }
-    }
-
-    fn pick(&mut self) -> Pick {
-        let reserve = 1 + self.random.below(200);
-        Pick {
-            id: RequestId(self.view.seq),
-            seq: self.view.seq,
-            now: Micros(self.view.seq * 10),
-            rnd: self.random.word(),
-            tenant: self.random.below(3),
-            class: self.random.below(2),
-            prompt: reserve / 2,
-            reserve,
-            deadline: Micros(u64::from(self.random.below(2) * self.random.below(2_000_000))),
-            session: self.random.below(9).into(),
-            hints: 0,
-        }
-    }
-
-    fn pull(&mut self) -> (Pull, Vec<Waiting>) {
-        let chain = ChainId(self.random.below(self.view.chains.len() as u32));
-        let waiting = (0..self.random.below(65)).map(|id| Waiting {
-            id: RequestId(id.into()),
-            tenant: self.random.below(3),
-            class: 0,
-            prompt: 1,
-            reserve: 1 + self.random.below(400),
-            waited: Micros(u64::from(100 - id)),
-        });
-        let waiting = waiting.collect();
-        let (seq, now) = (self.view.seq, Micros(self.view.seq * 10));
-        (Pull { seq, now, rnd: self.random.word(), chain }, waiting)
-    }
-}
 
 fn renew(policy: &mut impl RoutePolicy, view: &Snapshot) -> bool {
     let wanted = policy.wants_snapshot();
@@ -123,20 +27,13 @@ fn history(slot: &mut RouteSlot, start: natives::Start, seed: u64, chains: u32, 
     slot.init(&world.view).unwrap();
     let mut native = start(&world.view);
     for step in 0..steps {
-        let events: Vec<_> = (0..world.random.below(9)).map(|_| world.event()).collect();
+        let events: Vec<_> = (0..world.below(9)).map(|_| world.event()).collect();
         if !events.is_empty() {
             slot.apply(world.view.seq, &events).unwrap();
             native.apply(world.view.seq, &events);
         }
         let ask = world.pick();
-        let mut overlap = Vec::new();
-        for chain in &world.view.chains {
-            if world.random.below(3) == 0 {
-                let tokens = 1 + world.random.below(ask.prompt.max(1));
-                overlap.push(Overlap { chain: chain.id, tokens });
-            }
-        }
-        let overlap = if slot.wants_overlap() { overlap } else { Vec::new() };
+        let overlap = if slot.wants_overlap() { world.overlap(&ask) } else { Vec::new() };
         let answer = slot.pick(&ask, &overlap).map(RouteDecision::encode);
         assert_eq!(
             answer,
@@ -178,7 +75,7 @@ fn jsq_in_wasm_decides_as_the_builtin_does() {
             if step == 300 {
                 drop(slot.swap_in(host.prepare(&jsq, "").unwrap(), Guard::default()));
             }
-            let events: Vec<_> = (0..world.random.below(9)).map(|_| world.event()).collect();
+            let events: Vec<_> = (0..world.below(9)).map(|_| world.event()).collect();
             if !renew(&mut slot, &world.view) {
                 slot.apply(world.view.seq, &events).unwrap();
             }

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use pointsman_engine::decision::{FaultClass, RouteDecision};
+use pointsman_policy::exam::traffic::Traffic;
 use pointsman_policy::record::LogFile;
 use pointsman_policy::replay::explain::explain;
 use pointsman_policy::replay::{Replay, ReplayReport};
 use pointsman_policy::slo::Slo;
 use pointsman_policy::{Artifact, DecisionLog, Digest, Guard, PolicyHost, RouteSlot};
-use pointsman_slots::traffic::Traffic;
 use pointsman_slots::{amount, hostile, shipped};
 
 const NAMES: [&str; 6] =
@@ -27,7 +27,7 @@ fn find(digest: Digest) -> Option<Artifact> {
 /// Many decisions by good and hostile policies in turns, on both arms, and by the builtin. The log is kept whole.
 fn traffic(host: &PolicyHost, decisions: u64) -> (Traffic, DecisionLog) {
     let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
-    let mut traffic = Traffic::new(RouteSlot::new(tap, Arc::clone(host.quarantine())), 4, 11);
+    let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::clone(host.quarantine())), 4, 11);
     let guard = Guard { faults: false, slo: Slo { margin: 9.0, requests: u32::MAX }, promote: false };
     let round = decisions / 20;
     for swap in 0.. {
@@ -45,10 +45,11 @@ fn traffic(host: &PolicyHost, decisions: u64) -> (Traffic, DecisionLog) {
         let until = traffic.engine.stats().decisions_total + round;
         while traffic.engine.stats().decisions_total < until {
             traffic.run(traffic.sent() + 50, 40);
+            // Made-up traffic comes faster than any real one; the recorder may catch up.
+            traffic.slot.flush();
+            log.sync();
         }
     }
-    traffic.slot.flush();
-    log.sync();
     (traffic, log)
 }
 
@@ -111,7 +112,7 @@ fn one_flipped_bit_is_found_at_its_frame() {
 fn each_part_of_a_bounded_log_can_be_replayed_by_itself() {
     let host = PolicyHost::new().unwrap();
     let (tap, log) = DecisionLog::start(0).unwrap();
-    let mut traffic = Traffic::new(RouteSlot::new(tap, Arc::default()), 4, 11);
+    let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::default()), 4, 11);
     drop(traffic.slot.swap_in(host.prepare(&shipped("route-round-robin"), "").unwrap(), Guard::default()));
     traffic.run(40_000, 40);
     traffic.slot.flush();
@@ -126,7 +127,7 @@ fn each_part_of_a_bounded_log_can_be_replayed_by_itself() {
 fn another_policy_is_asked_the_same_questions() {
     let host = PolicyHost::new().unwrap();
     let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
-    let mut traffic = Traffic::new(RouteSlot::new(tap, Arc::default()), 4, 11);
+    let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::default()), 4, 11);
     drop(traffic.slot.swap_in(host.prepare(&shipped("route-jsq"), "").unwrap(), Guard::default()));
     traffic.run(1_000, 20);
     traffic.slot.flush();
@@ -157,7 +158,7 @@ fn a_decision_is_explained_with_the_scores_behind_it() {
     let host = PolicyHost::new().unwrap();
     for (name, native) in [(Some("route-cache-aware"), false), (Some("route-jffc"), false), (None, true)] {
         let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
-        let mut traffic = Traffic::new(RouteSlot::new(tap, Arc::default()), 4, 11);
+        let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::default()), 4, 11);
         if let Some(name) = name {
             drop(traffic.slot.swap_in(host.prepare(&shipped(name), "").unwrap(), Guard::default()));
         }
@@ -186,7 +187,7 @@ fn a_decision_is_explained_with_the_scores_behind_it() {
 fn a_fallback_is_explained_by_its_class_and_what_the_builtin_did() {
     let host = PolicyHost::new().unwrap();
     let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
-    let mut traffic = Traffic::new(RouteSlot::new(tap, Arc::default()), 2, 1);
+    let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::default()), 2, 1);
     let guard = Guard { faults: false, ..Guard::default() };
     drop(traffic.slot.swap_in(host.prepare(&hostile("trap-on-fourth"), "").unwrap(), guard));
     traffic.run(8, 2);

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use pointsman_policy::record::frame::Body;
 use pointsman_policy::slo::Slo;
 use pointsman_policy::{Artifact, DecisionLog, Guard, PolicyHost, RouteSlot, Shadow};
-use pointsman_slots::traffic::Traffic;
 use pointsman_slots::{amount, hostile, shipped};
 
 fn recorded(host: &PolicyHost, bytes_max: usize) -> (RouteSlot, DecisionLog) {
@@ -19,7 +18,7 @@ fn recorded(host: &PolicyHost, bytes_max: usize) -> (RouteSlot, DecisionLog) {
 fn a_thousand_swaps_at_full_load() {
     let host = PolicyHost::new().unwrap();
     let (slot, log) = recorded(&host, usize::MAX);
-    let mut traffic = Traffic::new(slot, 3, 1);
+    let mut traffic = pointsman_slots::traffic(slot, 3, 1);
     let artifacts: Vec<Artifact> =
         ["route-jsq", "route-round-robin", "route-jffc", "route-sed"].map(shipped).into_iter().collect();
     let swaps = amount(1_000);
@@ -60,7 +59,7 @@ fn a_thousand_swaps_at_full_load() {
 /// was rolled back, if it was.
 fn trial(host: &PolicyHost, challenger: Artifact, slowness: f64, seed: u64) -> Option<String> {
     let (slot, _log) = recorded(host, 0);
-    let mut traffic = Traffic::new(slot, 2, seed);
+    let mut traffic = pointsman_slots::traffic(slot, 2, seed);
     traffic.slowness[0] = slowness;
     drop(traffic.slot.swap_in(host.prepare(&shipped("route-round-robin"), "").unwrap(), Guard::default()));
     let guard = Guard { slo: Slo { margin: 0.05, requests: 1_000 }, ..Guard::default() };
@@ -100,14 +99,14 @@ fn a_shadow_sees_all_and_decides_nothing() {
     let host = PolicyHost::new().unwrap();
     let alone = {
         let (slot, _log) = recorded(&host, 0);
-        let mut traffic = Traffic::new(slot, 3, 7);
+        let mut traffic = pointsman_slots::traffic(slot, 3, 7);
         drop(traffic.slot.swap_in(host.prepare(&shipped("route-jsq"), "").unwrap(), Guard::default()));
         traffic.run(2_000, 20);
         traffic.engine.stats().clone()
     };
     for (name, agrees) in [("route-jsq", true), ("route-round-robin", false)] {
         let (slot, log) = recorded(&host, usize::MAX);
-        let mut traffic = Traffic::new(slot, 3, 7);
+        let mut traffic = pointsman_slots::traffic(slot, 3, 7);
         drop(traffic.slot.swap_in(host.prepare(&shipped("route-jsq"), "").unwrap(), Guard::default()));
         let shadow = Shadow::start(&log, host.prepare(&shipped(name), "").unwrap()).unwrap();
         traffic.run(2_000, 20);

@@ -10,6 +10,7 @@
 //! slo_margin_percent    0 to 1000, default 5
 //! slo_requests          16 to 1,000,000, default 2000
 //! promote               default false
+//! signature             who vouches for it, a text as `policy sign` makes it
 //! ```
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use crate::parse::Fields;
 use crate::service::{Mode, PolicySource, Swap, SwapOptions};
 
 const NAMES: &str =
-    "policy, config, mode, percent, rehearse, guard_faults, slo_margin_percent, slo_requests and promote";
+    "policy, config, mode, percent, rehearse, guard_faults, slo_margin_percent, slo_requests, promote and signature";
 
 /// What was given, wherever it stood.
 #[derive(Default)]
@@ -78,6 +79,7 @@ pub(super) fn named(body: &[u8]) -> Result<Swap, ApiError> {
     let policy =
         policy.ok_or_else(|| ApiError::invalid("policy", "policy: name one, or send it as application/wasm"))?;
     let config = fields.take::<&RawValue>("config")?.map_or_else(String::new, |json| json.get().to_owned());
+    let signature = fields.take("signature")?;
     let given = Given {
         mode: fields.take("mode")?,
         percent: fields.take("percent")?,
@@ -91,12 +93,12 @@ pub(super) fn named(body: &[u8]) -> Result<Swap, ApiError> {
     if let Some(name) = fields.names().next() {
         return Err(ApiError::unsupported(name, format!("{name}: not a field of a swap; there are {NAMES}")));
     }
-    Ok(Swap { source: PolicySource::Name(policy), config, options: given.options()? })
+    Ok(Swap { source: PolicySource::Name(policy), config, signature, options: given.options()? })
 }
 
 /// Reads the query of an upload.
 pub(super) fn uploaded(component: Vec<u8>, mut query: BTreeMap<String, String>) -> Result<Swap, ApiError> {
-    let config = query.remove("config").unwrap_or_default();
+    let (config, signature) = (query.remove("config").unwrap_or_default(), query.remove("signature"));
     let given = Given {
         mode: query.remove("mode"),
         percent: read(&mut query, "percent")?,
@@ -109,7 +111,7 @@ pub(super) fn uploaded(component: Vec<u8>, mut query: BTreeMap<String, String>) 
     if let Some(name) = query.keys().next() {
         return Err(ApiError::unsupported(name, format!("{name}: not an option of a swap; there are {NAMES}")));
     }
-    Ok(Swap { source: PolicySource::Bytes(component), config, options: given.options()? })
+    Ok(Swap { source: PolicySource::Bytes(component), config, signature, options: given.options()? })
 }
 
 fn read<T: FromStr>(query: &mut BTreeMap<String, String>, name: &'static str) -> Result<Option<T>, ApiError> {

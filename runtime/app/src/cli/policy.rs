@@ -98,6 +98,43 @@ pub enum PolicyCommand {
         #[command(flatten)]
         server: ServerArgs,
     },
+    /// Begin a policy: a crate that compiles, with the SDK beside it.
+    New {
+        /// The policy's name, which is that of its folder: lower case letters, digits and dashes.
+        name: String,
+        /// Where to make the folder.
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        within: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a policy's own tests, if it is a crate, and examine it in WebAssembly: on random histories and on traffic.
+    Test {
+        /// The folder of the crate, or a component.
+        policy: PathBuf,
+        /// The policy's own configuration, a JSON object.
+        #[arg(long, value_name = "JSON", default_value = "")]
+        policy_config: String,
+        /// Histories to play.
+        #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+        histories: u64,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure what a decision costs, in nanoseconds and in fuel, beside the native builtin.
+    Bench {
+        /// A component, or the name of a policy that ships.
+        #[arg(default_value = "route-jsq")]
+        policy: String,
+        /// The policy's own configuration, a JSON object.
+        #[arg(long, value_name = "JSON", default_value = "")]
+        policy_config: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Compile a policy crate to a component.
     Build {
         /// The folder of the crate.
@@ -105,6 +142,27 @@ pub enum PolicyCommand {
         /// Where to write the component.
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Vouch for a component: writes FILE.sig beside it, which `swap` sends along.
+    Sign {
+        /// The component; none with --new-key.
+        #[arg(required_unless_present = "new_key")]
+        file: Option<PathBuf>,
+        /// The file of the secret key.
+        #[arg(long, value_name = "FILE", required_unless_present = "new_key")]
+        key: Option<PathBuf>,
+        /// Make a secret key in this file, which must not exist, and print its public half.
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "key"])]
+        new_key: Option<PathBuf>,
+        /// The slots that it may come into.
+        #[arg(long, value_name = "SLOT", default_value = "route")]
+        slot: Vec<String>,
+        /// How long the signature is good; for ever without this.
+        #[arg(long, value_name = "DAYS")]
+        valid_days: Option<u64>,
         /// Print JSON.
         #[arg(long)]
         json: bool,

@@ -1,7 +1,12 @@
-//! The `pointsman policy` commands: those that ask a running server's admin endpoints are here; [`local`] has the others.
+//! The `pointsman policy` commands: those that ask a running server's admin endpoints are here, the others in
+//! modules of their own.
 
+mod bench;
 mod client;
+mod exam;
 mod local;
+mod new;
+mod sign;
 
 use std::fs;
 use std::path::Path;
@@ -48,6 +53,14 @@ pub fn run(command: PolicyCommand) -> anyhow::Result<()> {
             }
             Ok(())
         }
+        PolicyCommand::New { name, within, json } => new::new(&name, &within, json),
+        PolicyCommand::Test { policy, policy_config, histories, json } => {
+            exam::test(&policy, &policy_config, histories, json)
+        }
+        PolicyCommand::Bench { policy, policy_config, json } => bench::bench(&policy, &policy_config, json),
+        PolicyCommand::Sign { file, key, new_key, slot, valid_days, json } => {
+            sign::sign(file.as_deref(), key.as_deref(), new_key.as_deref(), &slot, valid_days, json)
+        }
         PolicyCommand::Build { dir, output, json } => local::build(&dir, &output, json),
         PolicyCommand::Check { file, policy_config, json } => local::check(&file, &policy_config, json),
         PolicyCommand::Replay { file, policy, with, policy_config, json } => {
@@ -89,6 +102,8 @@ fn swap(slot: &str, what: &SwapArgs, mode: ModeArg, server: &ServerArgs) -> anyh
     let file = Path::new(&what.policy);
     let body = if file.is_file() {
         options.push(("config", what.policy_config.clone().into()));
+        let signature = fs::read_to_string(format!("{}.sig", what.policy)).unwrap_or_default();
+        options.push(("signature", signature.into()));
         let mut query = form_urlencoded::Serializer::new(String::new());
         for (name, value) in options.iter().filter(|(_, value)| *value != "") {
             query.append_pair(name, value.as_str().unwrap_or(&value.to_string()));

@@ -80,6 +80,14 @@ impl Arm {
         }
     }
 
+    /// Fuel that the last call took; 0 without a view.
+    pub fn fuel_used(&self) -> u64 {
+        match &self.mind {
+            Mind::Builtin(_) => 0,
+            Mind::Policy(guest) => guest.live.as_ref().map_or(0, Instance::fuel_used),
+        }
+    }
+
     /// Moves it to another place in the log.
     pub fn rename(&mut self, number: u8, generation: u64) {
         (self.number, self.generation) = (number, generation);

@@ -8,6 +8,7 @@ use pointsman_engine::ids::RequestId;
 use super::arm::Arm;
 use super::{Retired, RouteSlot};
 use crate::artifact::Digest;
+use crate::host::Policy;
 use crate::slo::{Sample, Slo, Verdict};
 
 /// When a policy is taken out without being asked to.
@@ -36,6 +37,8 @@ pub struct Notice {
     pub name: String,
     /// Whether it was promoted; otherwise it was removed.
     pub promoted: bool,
+    /// Who decided before it was promoted, or decides after it was removed; none for the builtin.
+    pub other: Option<Digest>,
     /// Why.
     pub reason: String,
     /// Its removals so far.
@@ -56,9 +59,10 @@ impl RouteSlot {
                 let Some(policy) = challenger.arm.who() else { return };
                 let (digest, name) = (policy.digest(), policy.descriptor().name.to_string());
                 let (seen, ..) = challenger.trial.so_far();
+                let other = self.incumbent.who().map(Policy::digest);
                 let Ok(retired) = self.promote() else { return };
                 let reason = format!("it was no slower over {seen} requests");
-                self.notices.push(Notice { digest, name, promoted: true, reason, strikes: 0, retired });
+                self.notices.push(Notice { digest, name, promoted: true, other, reason, strikes: 0, retired });
             }
             Verdict::Passed => {}
         }
@@ -98,6 +102,7 @@ impl RouteSlot {
             retired
         };
         let strikes = self.quarantine.strike(digest, why);
-        self.notices.push(Notice { digest, name, promoted: false, reason: why.to_owned(), strikes, retired });
+        let (other, reason) = (self.incumbent.who().map(Policy::digest), why.to_owned());
+        self.notices.push(Notice { digest, name, promoted: false, other, reason, strikes, retired });
     }
 }

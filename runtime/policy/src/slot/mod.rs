@@ -182,6 +182,15 @@ impl RouteSlot {
         self.tap.flush();
     }
 
+    /// Fuel that the last call took; 0 for the builtin.
+    #[must_use]
+    pub fn fuel_used(&self) -> u64 {
+        match &self.challenger {
+            Some(challenger) if self.challenger_asked => challenger.arm.fuel_used(),
+            _ => self.incumbent.fuel_used(),
+        }
+    }
+
     /// The generation; grows with every change of who decides.
     #[must_use]
     pub fn generation(&self) -> u64 {

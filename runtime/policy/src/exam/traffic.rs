@@ -1,4 +1,7 @@
-//! Made-up traffic through an engine and its slot, with a made-up clock.
+//! Made-up traffic through a real engine and its slot, with a made-up clock.
+//!
+//! Stages are faked by their answers alone: every logit is zero, so a request generates token 0 until its end. For
+//! [`super::examine`] and for tests.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +9,10 @@ use pointsman_engine::ids::{Micros, RequestId};
 use pointsman_engine::output::{Event, Finish, Outbox};
 use pointsman_engine::port::{Logits, StepPlan, StepResult};
 use pointsman_engine::request::{ModelLimits, RawRequest, Request};
-use pointsman_engine::{ChainConfig, Engine, EngineConfig, Prefill, random};
-use pointsman_policy::RouteSlot;
-use pointsman_policy::slo::Sample;
+use pointsman_engine::{ChainConfig, ConfigError, Engine, EngineConfig, Prefill, random};
+
+use crate::slo::Sample;
+use crate::slot::RouteSlot;
 
 const MODEL: ModelLimits = ModelLimits { context_tokens: 256, vocab: 2 };
 
@@ -35,8 +39,10 @@ pub struct Traffic {
 
 impl Traffic {
     /// `chains` chains for eight jobs each.
-    #[must_use]
-    pub fn new(slot: RouteSlot, chains: usize, seed: u64) -> Self {
+    ///
+    /// # Errors
+    /// No or too many chains.
+    pub fn new(slot: RouteSlot, chains: usize, seed: u64) -> Result<Self, ConfigError> {
         let engine = Engine::new(&EngineConfig {
             chains: vec![ChainConfig { jobs_max: 8, kv_blocks: 64, stages: 1 }; chains],
             block_tokens: 16,
@@ -45,9 +51,9 @@ impl Traffic {
             queue_max: 256,
             prefill: Prefill::default(),
             prefix_cache: true,
-        });
-        Self {
-            engine: engine.expect("a good configuration"),
+        })?;
+        Ok(Self {
+            engine,
             slot,
             answered: 0,
             failed: 0,
@@ -58,7 +64,7 @@ impl Traffic {
             out: Outbox::default(),
             plans: Vec::new(),
             waiting: BTreeMap::new(),
-        }
+        })
     }
 
     /// Requests sent so far.
@@ -92,8 +98,11 @@ impl Traffic {
         if self.draw(6, 4) == 0 {
             raw.deadline = Micros(self.now + 1_000 + self.draw(7, 100_000));
         }
-        let request = Request::check(raw, MODEL).expect("a good request");
         self.next += 1;
+        let Ok(request) = Request::check(raw, MODEL) else {
+            self.failed += 1;
+            return;
+        };
         self.waiting.insert(id, (self.now, 0, 0));
         if self.engine.submit(Micros(self.now), id, request, &mut self.slot, &mut self.out).is_err() {
             self.waiting.remove(&id);
@@ -148,7 +157,11 @@ impl Traffic {
                     }
                 }
                 Event::Done(finish) => {
-                    let (arrived, first, tokens) = self.waiting.remove(&id).expect("one end for each request");
+                    let Some((arrived, first, tokens)) = self.waiting.remove(&id) else {
+                        // A second end: what is lost twice is not answered.
+                        self.failed += 1;
+                        continue;
+                    };
                     let well = matches!(finish, Finish::Stop | Finish::Length);
                     *if well { &mut self.answered } else { &mut self.failed } += 1;
                     if well {

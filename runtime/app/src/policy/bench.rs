@@ -1,0 +1,170 @@
+//! `pointsman policy bench`: what a decision costs through WebAssembly, recorded or not, and natively.
+//!
+//! Every figure in nanoseconds is over many batches: minimum, median and 99th percentile of the batches' means. On a busy machine the
+//! minimum is the one that repeats. Fuel repeats exactly.
+
+use std::fs;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use pointsman_api::service::PolicySource;
+use pointsman_engine::builtin::Builtin;
+use pointsman_engine::ids::{ChainId, Micros, RequestId};
+use pointsman_engine::port::{Overlap, Pick, Pull, RoutePolicy, Waiting};
+use pointsman_engine::snapshot::{ChainView, RouteEvent, Snapshot};
+use pointsman_policy::limits::HOT_FUEL;
+use pointsman_policy::{Artifact, DecisionLog, Guard, PolicyHost, RouteSlot, Tap};
+use serde_json::{Value, json};
+
+use crate::policies::Registry;
+
+const BATCHES: usize = 200;
+const CHAINS: [u32; 3] = [2, 64, 512];
+
+/// Measures a component, or a policy that ships.
+pub(super) fn bench(policy: &str, config: &str, as_json: bool) -> anyhow::Result<()> {
+    let source = match fs::read(policy) {
+        Ok(bytes) => PolicySource::Bytes(bytes),
+        Err(_) => PolicySource::Name(policy.to_owned()),
+    };
+    let (_, artifact) = Registry::default().find(source)?;
+    let host = PolicyHost::new()?;
+    let mut table = Table::begin(as_json);
+    for chains in CHAINS {
+        let mut slot = slot(&host, &artifact, config, Tap::default()).with_context(|| policy.to_owned())?;
+        calls(&mut table, "wasm", chains, &mut slot, RouteSlot::fuel_used);
+        let (tap, log) = DecisionLog::start(0)?;
+        let mut recorded = self::slot(&host, &artifact, config, tap)?;
+        calls(&mut table, "wasm, recorded", chains, &mut recorded, RouteSlot::fuel_used);
+        log.sync();
+        calls(&mut table, "native builtin", chains, &mut Builtin::default(), |_| 0);
+    }
+    let mut candidates = Vec::new();
+    table.measure("prepare, compiled before", 1, 1, || {
+        candidates.extend(host.prepare(&artifact, config));
+        0
+    });
+    let mut slot = slot(&host, &artifact, config, Tap::default())?;
+    let view = view(512);
+    // What a swap costs the engine: the old one's save, the exchange, the new one's init.
+    let (mut times, mut retired) = (Vec::new(), Vec::new());
+    for candidate in candidates {
+        let start = Instant::now();
+        retired.push(slot.swap_in(candidate, Guard::default()));
+        let started = slot.init(black_box(&view));
+        times.push(start.elapsed());
+        started.map_err(|fault| anyhow::anyhow!("{fault}"))?;
+    }
+    table.row("swap in and init, 512 chains", 1, times, 0);
+    table.end();
+    Ok(())
+}
+
+fn slot(host: &PolicyHost, artifact: &Artifact, config: &str, tap: Tap) -> anyhow::Result<RouteSlot> {
+    let mut slot = RouteSlot::new(tap, Arc::default());
+    drop(slot.swap_in(host.prepare(artifact, config)?, Guard::default()));
+    Ok(slot)
+}
+
+/// Measures each hot call. All chains have room, so that a whole table is scanned.
+fn calls<P: RoutePolicy>(table: &mut Table, who: &str, chains: u32, policy: &mut P, fuel: fn(&P) -> u64) {
+    let view = view(chains);
+    if policy.init(&view).is_err() {
+        return;
+    }
+    let name = |call: &str| format!("{call}, {chains} chains, {who}");
+    let (now, deadline, last) = (Micros(5), Micros(0), ChainId(chains - 1));
+    let (id, session, hints) = (RequestId(1), 0, 0);
+    let ask = Pick { id, seq: 10, now, rnd: 7, tenant: 0, class: 0, prompt: 3, reserve: 9, deadline, session, hints };
+    let held = [Overlap { chain: ChainId(0), tokens: 2 }, Overlap { chain: last, tokens: 1 }];
+    let overlap: &[Overlap] = if policy.wants_overlap() { &held[..chains.min(2) as usize] } else { &[] };
+    // Recording starts a policy afresh now and then, which is part of what it costs.
+    let renew = |policy: &mut P| {
+        if policy.wants_snapshot() {
+            drop(policy.init(&view));
+        }
+    };
+    table.measure(&name("pick"), 500, BATCHES, || {
+        renew(policy);
+        drop(black_box(policy.pick(black_box(&ask), overlap)));
+        fuel(policy)
+    });
+    let waiting = Waiting { id, tenant: 0, class: 0, prompt: 3, reserve: 2_000, waited: Micros(1) };
+    let window = vec![waiting; 64];
+    let pull = Pull { seq: 10, now, rnd: 7, chain: last };
+    table.measure(&name("pull of 64"), 100, BATCHES, || {
+        renew(policy);
+        drop(black_box(policy.pull(black_box(&pull), &window)));
+        fuel(policy)
+    });
+    let events = [
+        RouteEvent::Busy(last, 3),
+        RouteEvent::FreeTokens(last, 500),
+        RouteEvent::Queued(0),
+        RouteEvent::Service(last, Micros(9)),
+    ];
+    renew(policy);
+    table.measure(&name("apply of 4"), 500, BATCHES, || {
+        drop(black_box(policy.apply(11, black_box(&events))));
+        fuel(policy)
+    });
+}
+
+fn view(chains: u32) -> Snapshot {
+    let chain = |id| ChainView {
+        id: ChainId(id),
+        capacity: 8,
+        busy: 1 + id % 5,
+        free_tokens: 1000,
+        open: true,
+        service: Micros(1000 + u64::from(id)),
+    };
+    Snapshot { epoch: 0, seq: 10, chains: (0..chains).map(chain).collect(), queued: 0 }
+}
+
+/// Rows as they come, or all of them as JSON at the end.
+struct Table {
+    as_json: bool,
+    rows: Vec<Value>,
+}
+
+impl Table {
+    fn begin(as_json: bool) -> Self {
+        if !as_json {
+            println!("{:<42} {:>9} {:>9} {:>9} {:>9} {:>8}", "ns a call", "min", "median", "p99", "fuel", "budget");
+        }
+        Self { as_json, rows: Vec::new() }
+    }
+
+    /// Times `batches` of so many calls; a call answers the fuel that it took.
+    fn measure(&mut self, what: &str, calls: u32, batches: usize, mut call: impl FnMut() -> u64) {
+        let mut fuel = call();
+        let times = (0..batches.max(BATCHES / calls.max(1) as usize)).map(|_| {
+            let start = Instant::now();
+            (0..calls).for_each(|_| fuel = call());
+            start.elapsed()
+        });
+        let times = times.collect();
+        self.row(what, calls, times, fuel);
+    }
+
+    fn row(&mut self, what: &str, calls: u32, mut times: Vec<Duration>, fuel: u64) {
+        times.sort_unstable();
+        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_nanos() as f64 / f64::from(calls);
+        let (min, median, p99) = (at(0.0), at(0.5), at(0.99));
+        if self.as_json {
+            self.rows.push(json!({ "what": what, "min_ns": min, "median_ns": median, "p99_ns": p99, "fuel": fuel }));
+            return;
+        }
+        let share = if fuel == 0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * fuel as f64 / HOT_FUEL as f64) };
+        println!("{what:<42} {min:>9.0} {median:>9.0} {p99:>9.0} {fuel:>9} {share:>8}");
+    }
+
+    fn end(self) {
+        if self.as_json {
+            println!("{}", Value::from(self.rows));
+        }
+    }
+}
