@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use pointsman_policy::Trust;
+use pointsman_policy::{PolicyHost, Trust};
 use pointsman_tensor::cpu::SimdLevel;
 
 use crate::cli::ServeArgs;
@@ -183,6 +183,17 @@ pub fn flags_of_file(file: &Path, known: &[&str]) -> anyhow::Result<Vec<OsString
         }
     }
     Ok(flags)
+}
+
+/// The Wasm host, which keeps compiled policies in the user's cache.
+///
+/// # Errors
+/// It can not start.
+pub fn policy_host() -> anyhow::Result<PolicyHost> {
+    Ok(match cache_dir() {
+        Ok(dir) => PolicyHost::with_cache(&dir.join("compiled"))?,
+        Err(_) => PolicyHost::new()?,
+    })
 }
 
 /// The folder of fetched models: `$POINTSMAN_CACHE`, else `$XDG_CACHE_HOME/pointsman`, else `~/.cache/pointsman`.

@@ -16,7 +16,7 @@ use pointsman_engine::ids::ChainId;
 use pointsman_engine::request::ModelLimits;
 use pointsman_engine::{ChainConfig, Engine, EngineConfig, Prefill};
 use pointsman_policy::limits::RECORD_BYTES_MAX;
-use pointsman_policy::{Candidate, DecisionLog, Guard, PolicyHost, RouteSlot};
+use pointsman_policy::{Candidate, DecisionLog, Guard, RouteSlot};
 use pointsman_stage::{Chain, ChainOptions, Model, ModelCard};
 use pointsman_tensor::cpu::Cpu;
 use pointsman_tensor::kv::bytes_per_token;
@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admin::{self, info};
-use crate::config::ServeConfig;
+use crate::config::{ServeConfig, policy_host};
 use crate::driver::Driver;
 use crate::model::{Located, locate, vocabulary};
 use crate::service::{App, Running};
@@ -68,7 +68,7 @@ async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         format!("listen on {} (another server may use it; choose another address with --listen)", config.listen)
     })?;
     let address = listener.local_addr()?;
-    let app = Arc::new(App::new(PolicyHost::new()?, config.trust.clone()));
+    let app = Arc::new(App::new(policy_host()?, config.trust.clone()));
     let state = ApiState::new(Arc::clone(&app) as _, Arc::clone(&app) as _, config.admin_token.clone());
     let drain_timeout = config.drain_timeout;
 

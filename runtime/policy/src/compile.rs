@@ -11,6 +11,7 @@ use wasmtime::component::{Component, InstancePre, Linker};
 use wasmtime::{Config, Engine, OptLevel, Strategy};
 
 use crate::artifact::{Artifact, Digest};
+use crate::cache::CodeCache;
 use crate::instance::State;
 use crate::limits::{STACK_BYTES_MAX, TICK};
 use crate::verify::FEATURES;
@@ -20,6 +21,7 @@ use crate::versions::v0_1;
 pub(crate) struct Machine {
     engine: Engine,
     linker: Linker<State>,
+    cache: Option<CodeCache>,
     /// Dropping it stops the ticker.
     _ticker: SyncSender<()>,
 }
@@ -33,17 +35,27 @@ pub(crate) struct Compiled {
 }
 
 impl Machine {
-    pub(crate) fn new() -> wasmtime::Result<Arc<Self>> {
+    pub(crate) fn new(cache: Option<CodeCache>) -> wasmtime::Result<Arc<Self>> {
         let engine = Engine::new(&config())?;
         let mut linker = Linker::new(&engine);
         v0_1::link_host(&mut linker)?;
         let _ticker = start_ticker(&engine)?;
-        Ok(Arc::new(Self { engine, linker, _ticker }))
+        Ok(Arc::new(Self { engine, linker, cache, _ticker }))
     }
 
     /// Compiles and links; the only imports that are ever defined are those of the contract.
     pub(crate) fn compile(self: &Arc<Self>, artifact: &Artifact) -> wasmtime::Result<Compiled> {
-        let component = Component::from_binary(&self.engine, artifact.component())?;
+        let kept = self.cache.as_ref().and_then(|cache| cache.load(&self.engine, artifact.digest()));
+        let component = match kept {
+            Some(component) => component,
+            None => {
+                let component = Component::from_binary(&self.engine, artifact.component())?;
+                if let Some(cache) = &self.cache {
+                    cache.keep(&self.engine, artifact.digest(), &component);
+                }
+                component
+            }
+        };
         let pre = self.linker.instantiate_pre(&component)?;
         Ok(Compiled { pre, digest: artifact.digest(), _machine: Arc::clone(self) })
     }

@@ -1,9 +1,11 @@
 //! From an artifact to a candidate that may be swapped in: every step that can be refused, off the engine's thread.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::artifact::{Artifact, Digest};
+use crate::cache::CodeCache;
 use crate::compile::{Compiled, Machine};
 use crate::figures::Figures;
 use crate::instance::Instance;
@@ -117,7 +119,24 @@ impl PolicyHost {
     /// # Errors
     /// This machine is not supported by the compiler, or no thread could be started.
     pub fn new() -> Result<Self, HostError> {
-        let machine = Machine::new().map_err(|e| HostError(format!("{e:#}")))?;
+        Self::start(None)
+    }
+
+    /// The same, and compiled code is kept in `dir` from one process to the next. A folder that can not be used, or that others may
+    /// write to, is left alone with a warning.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_cache(dir: &Path) -> Result<Self, HostError> {
+        let cache = CodeCache::open(dir);
+        if let Err(error) = &cache {
+            tracing::warn!(dir = %dir.display(), %error, "compiled policies are not kept");
+        }
+        Self::start(cache.ok())
+    }
+
+    fn start(cache: Option<CodeCache>) -> Result<Self, HostError> {
+        let machine = Machine::new(cache).map_err(|e| HostError(format!("{e:#}")))?;
         Ok(Self { machine, compiled: Mutex::default(), quarantine: Arc::default() })
     }
 

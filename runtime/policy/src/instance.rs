@@ -177,7 +177,7 @@ mod tests {
     use crate::compile::Machine;
 
     fn instance(guest: &Guest) -> Instance {
-        let code = Machine::new().unwrap().compile(&Artifact::new(&guest.component()).unwrap()).unwrap();
+        let code = Machine::new(None).unwrap().compile(&Artifact::new(&guest.component()).unwrap()).unwrap();
         Instance::new(&Arc::new(code), "test".into(), Arc::default(), Arc::default()).unwrap()
     }
 

@@ -4,7 +4,7 @@
 //! the modules:
 //!
 //! 1. [`artifact`] takes an upload and makes a component of it; [`verify`] checks its imports, exports, version and sizes;
-//! 2. `compile` makes machine code, `instance` runs it within [`limits`], one `call` at a time, in the shapes of its
+//! 2. `compile` makes machine code, or `cache` has it from an earlier process; `instance` runs it within [`limits`], one `call` at a time, in the shapes of its
 //!    contract's version (`versions`) and with its log bounded (`journal`);
 //! 3. [`trust`] says who may bring it; `trial` asks it a few questions; [`host`] holds these steps together and hands out a [`Candidate`];
 //! 4. [`slot`] puts the candidate in charge, or on trial for a share of the requests, between two decisions, and keeps the one
@@ -19,6 +19,7 @@
 pub mod artifact;
 pub mod verify;
 
+mod cache;
 mod compile;
 mod figures;
 mod instance;

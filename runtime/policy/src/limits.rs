@@ -35,6 +35,8 @@ pub const STACK_BYTES_MAX: usize = 256 << 10;
 pub const RESULT_BYTES_MAX: usize = 64 << 10;
 /// Name, version and state schema in a descriptor, each.
 pub const LABEL_BYTES_MAX: usize = 64;
+/// Compiled code of one policy in a file: about ten times the component.
+pub const CACHED_BYTES_MAX: u64 = 64 << 20;
 /// Counters and gauges of one policy.
 pub const FIGURES_MAX: usize = 16;
 /// Compiled policies that are kept for the next upload of the same bytes.

@@ -1,12 +1,12 @@
 //! Is the challenger slower? A sequential test on time to first token and time per output token, request by request.
 //!
 //! Requests are drawn to the two arms at random, so both see the same hours and the same load. The logarithms of their times are
-//! compared in batches: the difference of the arms' means over a batch of [`BATCH`] challengers and the incumbents beside them.
+//! compared in batches: the difference of the arms' means over a batch of eight challengers and the incumbents beside them.
 //! Batches wash out most of the correlation between neighbours, and logarithms make a difference a ratio.
 //!
 //! The test may be looked at after every request: the boundary is that of a normal mixture (Robbins 1970; Howard et al. 2021,
-//! "Time-uniform, nonparametric, nonasymptotic confidence sequences", eq. 14), crossed with a probability of at most
-//! [`ALPHA`] at *any* time when the challenger is slower by no more than the margin. The variance is estimated along the way,
+//! "Time-uniform, nonparametric, nonasymptotic confidence sequences"), crossed with a probability of at most
+//! 1 in 400 at *any* time when the challenger is slower by no more than the margin. The variance is estimated along the way,
 //! which makes that probability approximate; a test with a thousand trials of equal arms holds it.
 
 /// What is tolerated, and for how long it is watched.

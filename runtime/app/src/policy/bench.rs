@@ -18,9 +18,13 @@ use pointsman_policy::limits::HOT_FUEL;
 use pointsman_policy::{Artifact, DecisionLog, Guard, PolicyHost, RouteSlot, Tap};
 use serde_json::{Value, json};
 
+use crate::config::policy_host;
 use crate::policies::Registry;
 
+/// Batches of a row; fewer when they take longer than [`ROW_TIME`].
 const BATCHES: usize = 200;
+const BATCHES_MIN: usize = 10;
+const ROW_TIME: Duration = Duration::from_millis(500);
 const CHAINS: [u32; 3] = [2, 64, 512];
 
 /// Measures a component, or a policy that ships.
@@ -30,7 +34,7 @@ pub(super) fn bench(policy: &str, config: &str, as_json: bool) -> anyhow::Result
         Err(_) => PolicySource::Name(policy.to_owned()),
     };
     let (_, artifact) = Registry::default().find(source)?;
-    let host = PolicyHost::new()?;
+    let host = policy_host()?;
     let mut table = Table::begin(as_json);
     for chains in CHAINS {
         let mut slot = slot(&host, &artifact, config, Tap::default()).with_context(|| policy.to_owned())?;
@@ -42,7 +46,7 @@ pub(super) fn bench(policy: &str, config: &str, as_json: bool) -> anyhow::Result
         calls(&mut table, "native builtin", chains, &mut Builtin::default(), |_| 0);
     }
     let mut candidates = Vec::new();
-    table.measure("prepare, compiled before", 1, 1, || {
+    table.measure("prepare, compiled before", 1, BATCHES, || {
         candidates.extend(host.prepare(&artifact, config));
         0
     });
@@ -138,15 +142,15 @@ impl Table {
         Self { as_json, rows: Vec::new() }
     }
 
-    /// Times `batches` of so many calls; a call answers the fuel that it took.
+    /// Times up to `batches` of so many calls; a call answers the fuel that it took.
     fn measure(&mut self, what: &str, calls: u32, batches: usize, mut call: impl FnMut() -> u64) {
         let mut fuel = call();
-        let times = (0..batches.max(BATCHES / calls.max(1) as usize)).map(|_| {
+        let (began, mut times) = (Instant::now(), Vec::new());
+        while times.len() < batches && (times.len() < BATCHES_MIN || began.elapsed() < ROW_TIME) {
             let start = Instant::now();
             (0..calls).for_each(|_| fuel = call());
-            start.elapsed()
-        });
-        let times = times.collect();
+            times.push(start.elapsed());
+        }
         self.row(what, calls, times, fuel);
     }
 

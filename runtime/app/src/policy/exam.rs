@@ -5,9 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, bail};
+use pointsman_policy::Artifact;
 use pointsman_policy::exam::{Property, Report, examine};
-use pointsman_policy::{Artifact, PolicyHost};
 use serde_json::json;
+
+use crate::config::policy_host;
 
 /// Tests a policy, a crate or a component.
 pub(super) fn test(policy: &Path, config: &str, histories: u64, as_json: bool) -> anyhow::Result<()> {
@@ -17,7 +19,7 @@ pub(super) fn test(policy: &Path, config: &str, histories: u64, as_json: bool) -
     } else {
         fs::read(policy).with_context(|| format!("read {}", policy.display()))?
     };
-    let report = examine(&PolicyHost::new()?, &Artifact::new(&component)?, config, histories)?;
+    let report = examine(&policy_host()?, &Artifact::new(&component)?, config, histories)?;
     show(&report, as_json);
     match report.findings.as_slice() {
         [] => Ok(()),

@@ -9,9 +9,10 @@ use pointsman_engine::decision::FaultClass;
 use pointsman_policy::record::LogFile;
 use pointsman_policy::replay::rival::RivalReport;
 use pointsman_policy::replay::{Replay, ReplayReport};
-use pointsman_policy::{Artifact, Digest, PolicyHost};
+use pointsman_policy::{Artifact, Digest};
 use serde_json::json;
 
+use crate::config::policy_host;
 use crate::policies::Registry;
 
 pub(super) fn build(dir: &Path, output: &Path, as_json: bool) -> anyhow::Result<()> {
@@ -28,7 +29,7 @@ pub(super) fn build(dir: &Path, output: &Path, as_json: bool) -> anyhow::Result<
 
 pub(super) fn check(file: &Path, config: &str, as_json: bool) -> anyhow::Result<()> {
     let bytes = fs::read(file).with_context(|| format!("read {}", file.display()))?;
-    let host = PolicyHost::new()?;
+    let host = policy_host()?;
     let verdict = Artifact::new(&bytes).and_then(|artifact| host.prepare(&artifact, config));
     let candidate = verdict.with_context(|| file.display().to_string())?;
     let (told, digest) = (candidate.descriptor(), candidate.digest().to_string());
@@ -49,7 +50,7 @@ pub(super) fn replay(
     as_json: bool,
 ) -> anyhow::Result<()> {
     let log = LogFile(fs::read(file).with_context(|| format!("read {}", file.display()))?);
-    let (host, registry) = (PolicyHost::new()?, Registry::default());
+    let (host, registry) = (policy_host()?, Registry::default());
     match with {
         Some(policy) => {
             let source = match fs::read(policy) {

@@ -1,6 +1,6 @@
 //! What every policy must hold, whatever it decides: checked on random histories and on traffic, in WebAssembly.
 //!
-//! `pointsman policy test` runs it for authors; the tests of the shipped policies run it, too. A server's own checks ([`crate::trial`],
+//! `pointsman policy test` runs it for authors; the tests of the shipped policies run it, too. A server's own checks (`trial`,
 //! the rehearsal) are quicker and see less.
 
 pub mod traffic;

@@ -4,7 +4,7 @@
 //!    can not keep up, the batch is dropped, and the gap is noted in the log: deciding never waits for recording.
 //! 2. The recorder hashes each frame together with the hash before it, and keeps the newest chunks.
 //! 3. [`DecisionLog`] reads: one decision, or the whole log as a file that [`crate::replay`] takes; and it passes the frames on to
-//!    a shadow ([`DecisionLog::subscribe`]).
+//!    a shadow as they come.
 //!
 //! Invariant: every chunk begins with a start of arm 0, so that it can be replayed by itself.
 
