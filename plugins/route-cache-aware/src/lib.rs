@@ -16,26 +16,41 @@ pub struct CacheAware {
 }
 
 impl CacheAware {
-    /// The chains that are considered, with their scores in tokens: below 2^32 + 2^48. `overlap` ascends by chain, as
-    /// the chains do, so one walk along both finds each chain's part.
-    fn scores<'a>(
-        &self,
-        ask: &Request,
-        overlap: &'a [Overlap],
-        cluster: &'a Cluster,
-    ) -> impl Iterator<Item = (&'a Chain, u64)> + use<'a> {
-        let &Self { imbalance, load_tokens } = self;
-        let &Request { prompt, reserve, .. } = ask;
+    /// The chain that fits and runs the fewest jobs, and the most jobs that a chain may run to be considered.
+    fn bound<'a>(&self, ask: &Request, cluster: &'a Cluster) -> Option<(&'a Chain, u64)> {
         // Whoever comes while others wait, waits behind them.
-        let least = cluster.best_fit(reserve, Chain::busy).filter(|_| cluster.queued() == 0);
-        let most = least.map_or(0, |chain| u64::from(chain.busy()) + imbalance);
-        let chains = if least.is_some() { cluster.chains() } else { &[] };
-        let mut rest = overlap.iter().peekable();
-        chains.iter().filter(move |it| it.fits(reserve) && u64::from(it.busy()) <= most).map(move |chain| {
-            while rest.next_if(|held| held.chain < chain.id()).is_some() {}
-            let held = rest.next_if(|held| held.chain == chain.id()).map_or(0, |held| held.tokens);
-            (chain, u64::from(prompt.saturating_sub(held)) + u64::from(chain.busy()) * load_tokens)
-        })
+        if cluster.queued() > 0 {
+            return None;
+        }
+        let least = cluster.best_fit(ask.reserve, Chain::busy)?;
+        Some((least, u64::from(least.busy()) + self.imbalance))
+    }
+
+    /// In tokens: below 2^32 + 2^48.
+    fn score(&self, ask: &Request, chain: &Chain, held: u32) -> u64 {
+        u64::from(ask.prompt.saturating_sub(held)) + u64::from(chain.busy()) * self.load_tokens
+    }
+
+    /// The first of the chains with the smallest score. Of those that hold nothing of the prompt only one can be it:
+    /// the first of the least busy ones, or, where running jobs do not count, the first that is considered.
+    fn best<'a>(&self, ask: &Request, overlap: &[Overlap], cluster: &'a Cluster) -> Option<&'a Chain> {
+        let (least, most) = self.bound(ask, cluster)?;
+        let is_considered = |chain: &Chain| chain.fits(ask.reserve) && u64::from(chain.busy()) <= most;
+        let mut best = least;
+        if self.load_tokens == 0 {
+            best = cluster.chains().iter().find(|chain| is_considered(chain))?;
+        }
+        // The lower id of equals.
+        let mut lowest = (self.score(ask, best, 0), best.id());
+        for held in overlap {
+            if let Some(chain) = cluster.chain(held.chain).filter(|chain| is_considered(chain)) {
+                let key = (self.score(ask, chain, held.tokens), chain.id());
+                if key < lowest {
+                    (best, lowest) = (chain, key);
+                }
+            }
+        }
+        Some(best)
     }
 }
 
@@ -57,15 +72,19 @@ impl RoutePolicy for CacheAware {
     }
 
     fn pick_affine(&mut self, ask: &Request, overlap: &[Overlap], cluster: &Cluster) -> Decision {
-        // Of equals the first.
-        let best = self.scores(ask, overlap, cluster).min_by_key(|&(_, score)| score);
-        best.map_or(Decision::Queue, |(chain, _)| Decision::Dispatch(chain.id()))
+        self.best(ask, overlap, cluster).map_or(Decision::Queue, |chain| Decision::Dispatch(chain.id()))
     }
 
-    /// Tokens; of equal scores the first named is taken.
+    /// Tokens, of all that are considered; of equal scores the first named is taken.
     fn trace(&self, ask: &Request, overlap: &[Overlap], cluster: &Cluster) -> Vec<Candidate> {
-        let scores = self.scores(ask, overlap, cluster);
-        scores.map(|(chain, score)| Candidate { chain: chain.id(), score: score as f64 }).collect()
+        let Some((_, most)) = self.bound(ask, cluster) else { return Vec::new() };
+        let considered = |chain: &&Chain| chain.fits(ask.reserve) && u64::from(chain.busy()) <= most;
+        // `overlap` ascends by chain.
+        let place = |id| overlap.binary_search_by_key(&id, |held| held.chain).ok();
+        let held = |id| place(id).and_then(|at| overlap.get(at)).map_or(0, |held| held.tokens);
+        let scored =
+            |chain: &Chain| Candidate { chain: chain.id(), score: self.score(ask, chain, held(chain.id())) as f64 };
+        cluster.chains().iter().filter(considered).map(scored).collect()
     }
 }
 
@@ -195,5 +214,57 @@ mod tests {
         let range = "must be a whole number from 0 to 65536";
         assert_eq!(refused("{\"imbalance\": 65537}"), format!("setting \"imbalance\" {range}"));
         assert_eq!(refused("{\"load_tokens\": true}"), format!("setting \"load_tokens\" {range}"));
+    }
+
+    /// Idle chains of four jobs and 100 tokens with gaps between their ids.
+    fn sparse(chains: u32) -> Cluster {
+        let chain = |at| Chain::new(ChainId(at * 3), 4, 100).with_state(0, true, 100);
+        Cluster::new(1, 0, (0..chains).map(chain).collect(), 0)
+    }
+
+    /// Random bits (SplitMix64), with an event about one of [`sparse`] chains or without.
+    fn history(chains: u32, mut check: impl FnMut(u64, Option<Event>)) {
+        let mut state = 7_u64;
+        let mut throw = |below: u64| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut rnd = state;
+            rnd = (rnd ^ (rnd >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            rnd = (rnd ^ (rnd >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (rnd ^ (rnd >> 31)) % below
+        };
+        for _ in 0..20_000 {
+            let id = ChainId(throw(u64::from(chains)) as u32 * 3);
+            let event = match throw(8) {
+                0..3 => Some(Event::Busy(id, throw(6) as u32)),
+                3 => Some(Event::FreeTokens(id, throw(100) as u32)),
+                4 => Some(Event::Open(id, throw(3) > 0)),
+                5 => Some(Event::Service(id, [0, 1, 90, 100, 110, 5000][throw(6) as usize])),
+                _ => None,
+            };
+            check(throw(u64::MAX), event);
+        }
+    }
+
+    #[test]
+    fn the_chains_left_out_of_the_comparison_could_not_win() {
+        for config in ["", "{\"load_tokens\": 0}", "{\"load_tokens\": 1, \"imbalance\": 1}", "{\"imbalance\": 0}"] {
+            let mut policy = Harness::<CacheAware>::new(config, sparse(21)).unwrap();
+            history(21, |rnd, event| match event {
+                Some(event) => policy.event(event),
+                None => {
+                    let (reserve, prompt) = ((rnd % 100) as u32, (rnd >> 8 & 7) as u32 * 32);
+                    let ask = Request { prompt, ..request(reserve) };
+                    // Half of the chains are named or fewer, some of them with nothing.
+                    let named = if rnd & 1 > 0 { rnd } else { rnd & rnd >> 7 & rnd >> 23 };
+                    let holds = |&at: &u32| named >> (16 + at) & 1 > 0;
+                    let part = |at: u32| (at * 3, (rnd >> at & 7) as u32 * 16);
+                    let overlap = held(&(0..21).filter(holds).map(part).collect::<Vec<_>>());
+                    let named = policy.trace(&ask, &overlap);
+                    let best = named.iter().min_by(|a, b| a.score.total_cmp(&b.score));
+                    let best = best.map_or(Decision::Queue, |best| Decision::Dispatch(best.chain));
+                    assert_eq!(policy.pick_affine(&ask, &overlap), best, "{config} {overlap:?} {named:?}");
+                }
+            });
+        }
     }
 }

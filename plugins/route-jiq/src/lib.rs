@@ -1,33 +1,95 @@
 //! Join an idle chain: a request goes to a chain that runs nothing, drawn at random; when there is none, to any chain
 //! that can take it.
 //!
-//! The dice are `ask.rnd` and nothing else, so that a replay draws the same chains.
+//! The dice are `ask.rnd` and nothing else, so that a replay draws the same chains. Drawing is counting and then finding
+//! the one that is drawn. What an idle chain has room for is kept ready, in a list of its own, so that counting looks at
+//! one number a chain, and at none while no chain is idle.
 
-use pointsman_sdk::{Candidate, Chain, Cluster, Decision, InitError, Overlap, Request, RoutePolicy, no_knobs};
+use pointsman_sdk::{Candidate, Chain, ChainId, Cluster, Decision, Event, InitError};
+use pointsman_sdk::{Overlap, Request, RoutePolicy, no_knobs};
 
-/// The policy. It needs no memory of its own: the SDK's view is enough.
-pub struct Jiq;
+/// Items that are counted in one turn of a loop, without a branch: a guest pays for every turn.
+const GROUP: usize = 8;
 
-/// The chains among which `ask` is drawn: the idle ones if there are any, else all that fit.
-fn choices<'a>(ask: &Request, cluster: &'a Cluster) -> impl Iterator<Item = &'a Chain> + Clone + use<'a> {
-    let reserve = ask.reserve;
-    let fitting = cluster.chains().iter().filter(move |chain| chain.fits(reserve));
-    let some_idle = fitting.clone().any(|chain| chain.busy() == 0);
-    fitting.filter(move |chain| chain.busy() == 0 || !some_idle)
+/// The policy. It keeps which chains are idle.
+pub struct Jiq {
+    /// [`idle_room`] of each chain, in the cluster's order.
+    rooms: Vec<u64>,
+    /// How many of them are not 0.
+    idle: usize,
 }
 
-/// One of `choices`, each as likely as the others: `rnd` as a fraction of its range, times their number.
-fn draw<'a>(mut choices: impl Iterator<Item = &'a Chain> + Clone, rnd: u64) -> Option<&'a Chain> {
-    let many = choices.clone().count() as u128;
-    choices.nth(((u128::from(rnd) * many) >> 64) as usize)
+/// One more than the most tokens that a job may reserve on this chain, 0 unless it is idle and can take one.
+fn idle_room(chain: &Chain) -> u64 {
+    if chain.busy() == 0 && chain.fits(0) { u64::from(chain.free_tokens()) + 1 } else { 0 }
+}
+
+/// Where a chain stands in the cluster. Ids are dense as a rule, so the id is the index; a gap costs a binary search.
+fn position(id: ChainId, chains: &[Chain]) -> Option<usize> {
+    let guess = id.0 as usize;
+    if chains.get(guess).is_some_and(|chain| chain.id() == id) {
+        return Some(guess);
+    }
+    chains.binary_search_by_key(&id, Chain::id).ok()
+}
+
+/// How many items are so.
+fn count<T>(items: &[T], is_so: impl Fn(&T) -> bool) -> usize {
+    let many = |items: &[T]| items.iter().filter(|item| is_so(item)).count();
+    let (groups, rest) = items.as_chunks::<GROUP>();
+    groups.iter().map(|group| many(group)).sum::<usize>() + many(rest)
+}
+
+/// One of the `many` items that are so, each as likely as the others: `rnd` as a fraction of its range, times their
+/// number, of them before it.
+fn draw<T>(items: &[T], many: usize, rnd: u64, is_so: impl Fn(&T) -> bool) -> Option<usize> {
+    let mut before = ((u128::from(rnd) * many as u128) >> 64) as usize;
+    let mut from = 0;
+    // Groups before its own are only counted.
+    for group in items.as_chunks::<GROUP>().0 {
+        let here = group.iter().filter(|item| is_so(item)).count();
+        if before < here {
+            break;
+        }
+        (before, from) = (before - here, from + GROUP);
+    }
+    let mut rest = items.iter().enumerate().skip(from).filter(|(_, item)| is_so(item));
+    rest.nth(before).map(|(at, _)| at)
+}
+
+impl Jiq {
+    /// The chain that is drawn: an idle one if there are any that fit, else one of all that fit.
+    fn drawn<'a>(&self, ask: &Request, cluster: &'a Cluster) -> Option<&'a Chain> {
+        let fits_idle = |&room: &u64| u64::from(ask.reserve) < room;
+        let idle = if self.idle > 0 { count(&self.rooms, fits_idle) } else { 0 };
+        let at = if idle > 0 {
+            draw(&self.rooms, idle, ask.rnd, fits_idle)
+        } else {
+            let fits = |chain: &Chain| chain.fits(ask.reserve);
+            draw(cluster.chains(), count(cluster.chains(), fits), ask.rnd, fits)
+        };
+        cluster.chains().get(at?)
+    }
 }
 
 impl RoutePolicy for Jiq {
     const NAME: &str = "route-jiq";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-    fn init(config: &str, _cluster: &Cluster) -> Result<Self, InitError> {
-        no_knobs(config).map(|()| Self)
+    fn init(config: &str, cluster: &Cluster) -> Result<Self, InitError> {
+        no_knobs(config)?;
+        let rooms: Vec<u64> = cluster.chains().iter().map(idle_room).collect();
+        Ok(Self { idle: count(&rooms, |&room| room > 0), rooms })
+    }
+
+    fn on_event(&mut self, event: Event, cluster: &Cluster) {
+        let (Event::Busy(id, _) | Event::FreeTokens(id, _) | Event::Open(id, _)) = event else { return };
+        let Some(at) = position(id, cluster.chains()) else { return };
+        if let (Some(chain), Some(room)) = (cluster.chains().get(at), self.rooms.get_mut(at)) {
+            let was_idle = usize::from(*room > 0);
+            *room = idle_room(chain);
+            self.idle = self.idle + usize::from(*room > 0) - was_idle;
+        }
     }
 
     fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision {
@@ -35,8 +97,7 @@ impl RoutePolicy for Jiq {
         if cluster.queued() > 0 {
             return Decision::Queue;
         }
-        let drawn = draw(choices(ask, cluster), ask.rnd);
-        drawn.map_or(Decision::Queue, |chain| Decision::Dispatch(chain.id()))
+        self.drawn(ask, cluster).map_or(Decision::Queue, |chain| Decision::Dispatch(chain.id()))
     }
 
     /// 0 for the chain that is drawn, 1 for the others that could have been.
@@ -44,9 +105,12 @@ impl RoutePolicy for Jiq {
         if cluster.queued() > 0 {
             return Vec::new();
         }
-        let drawn = draw(choices(ask, cluster), ask.rnd).map(Chain::id);
+        let drawn = self.drawn(ask, cluster).map(Chain::id);
         let score = |chain: &Chain| if Some(chain.id()) == drawn { 0.0 } else { 1.0 };
-        choices(ask, cluster).map(|chain| Candidate { chain: chain.id(), score: score(chain) }).collect()
+        let fitting = || cluster.chains().iter().filter(|chain| chain.fits(ask.reserve));
+        let some_idle = fitting().any(|chain| chain.busy() == 0);
+        let choices = fitting().filter(|chain| chain.busy() == 0 || !some_idle);
+        choices.map(|chain| Candidate { chain: chain.id(), score: score(chain) }).collect()
     }
 }
 
@@ -56,7 +120,6 @@ pointsman_sdk::export_route!(Jiq);
 mod tests {
     use super::*;
     use pointsman_sdk::testing::{Harness, cluster, request, waiting};
-    use pointsman_sdk::{ChainId, Event};
 
     fn jiq(chains: &[(u32, u32)]) -> Harness<Jiq> {
         Harness::new("", cluster(chains)).unwrap()
@@ -129,5 +192,60 @@ mod tests {
     #[test]
     fn has_no_settings() {
         assert!(Harness::<Jiq>::new("{\"d\": 2}", cluster(&[])).is_err());
+    }
+
+    /// Idle chains of four jobs and 100 tokens with gaps between their ids.
+    fn sparse(chains: u32) -> Cluster {
+        let chain = |at| Chain::new(ChainId(at * 3), 4, 100).with_state(0, true, 100);
+        Cluster::new(1, 0, (0..chains).map(chain).collect(), 0)
+    }
+
+    /// Random bits (SplitMix64), with an event about one of [`sparse`] chains or without.
+    fn history(chains: u32, mut check: impl FnMut(u64, Option<Event>)) {
+        let mut state = 7_u64;
+        let mut throw = |below: u64| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut rnd = state;
+            rnd = (rnd ^ (rnd >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            rnd = (rnd ^ (rnd >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (rnd ^ (rnd >> 31)) % below
+        };
+        for _ in 0..20_000 {
+            let id = ChainId(throw(u64::from(chains)) as u32 * 3);
+            let event = match throw(8) {
+                0..3 => Some(Event::Busy(id, throw(6) as u32)),
+                3 => Some(Event::FreeTokens(id, throw(100) as u32)),
+                4 => Some(Event::Open(id, throw(3) > 0)),
+                5 => Some(Event::Service(id, [0, 1, 90, 100, 110, 5000][throw(6) as usize])),
+                _ => None,
+            };
+            check(throw(u64::MAX), event);
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_idle_chains_never_goes_stale() {
+        let mut policy = Harness::<Jiq>::new("", sparse(21)).unwrap();
+        history(21, |rnd, event| match event {
+            Some(event) => policy.event(event),
+            None => {
+                let ask = Request { rnd, ..request((rnd % 100) as u32) };
+                let named = policy.trace(&ask, &[]);
+                let drawn = (u128::from(rnd) * named.len() as u128) >> 64;
+                let drawn = named.get(drawn as usize).map_or(Decision::Queue, |it| Decision::Dispatch(it.chain));
+                assert_eq!(policy.pick(&ask), drawn);
+            }
+        });
+        // With no idle chain at all, and with all of them again.
+        for (jobs, named) in [(1, 21), (0, 21), (4, 0)] {
+            for at in 0..21 {
+                policy.event(Event::Open(ChainId(at * 3), true));
+                policy.event(Event::FreeTokens(ChainId(at * 3), 100));
+                policy.busy(at * 3, jobs);
+            }
+            assert_eq!(policy.trace(&request(10), &[]).len(), named);
+            let last = policy.pick(&Request { rnd: u64::MAX, ..request(10) });
+            assert_eq!(last, if named > 0 { Decision::Dispatch(ChainId(60)) } else { Decision::Queue });
+        }
     }
 }

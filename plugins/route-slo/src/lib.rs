@@ -11,13 +11,16 @@
 //! request without hope is refused only if no idle chain can take it; one that is idle loses nothing by trying.
 //!
 //! The window of `pull` has no deadlines, so those of queued requests are remembered (`due.rs`).
+//! What is known of chains is kept in the order of preference (`keys.rs`).
 
 mod due;
+mod keys;
 
-use pointsman_sdk::{Candidate, Chain, Cluster, Decision, InitError, Micros, Overlap};
-use pointsman_sdk::{Pull, Request, RoutePolicy, Waiting, knobs};
+use pointsman_sdk::{Candidate, Chain, Cluster, Decision, Event, InitError, Micros};
+use pointsman_sdk::{Overlap, Pull, Request, RoutePolicy, Waiting, knobs};
 
 use due::{Due, NEVER};
+use keys::Keys;
 
 /// Refusal: the deadline had passed when the request arrived.
 pub const PASSED: u32 = 1;
@@ -34,6 +37,7 @@ pub struct Slo {
     /// Whether requests that can not be in time are refused.
     shed: bool,
     due: Due,
+    keys: Keys,
 }
 
 /// What is to be done with a new request, before a chain is chosen.
@@ -69,9 +73,14 @@ fn speed(chain: &Chain) -> u32 {
     chain.service().checked_ilog2().map_or(0, |power| Micros::BITS - power)
 }
 
+/// The largest estimate that leaves a quarter of the time to spare.
+fn limit(left: Micros) -> Micros {
+    left - left / 4
+}
+
 fn rank(chain: &Chain, left: Micros) -> Rank {
     let estimate = estimate(chain);
-    let unsure = estimate > left - left / 4;
+    let unsure = estimate > limit(left);
     Rank { unsure, speed: if unsure { 0 } else { speed(chain) }, estimate }
 }
 
@@ -125,16 +134,21 @@ impl RoutePolicy for Slo {
     /// The remembered deadlines, laid out as `Due::save` says.
     const STATE_SCHEMA: &str = "route-slo/deadlines/1";
 
-    fn init(config: &str, _cluster: &Cluster) -> Result<Self, InitError> {
+    fn init(config: &str, cluster: &Cluster) -> Result<Self, InitError> {
         let knobs = knobs(config, &["default_ms", "shed"])?;
         let default_ms = knobs.number("default_ms", 0..=DEFAULT_MS_MAX, 0)?;
-        Ok(Self { shed: knobs.switch("shed", true)?, due: Due::new(default_ms * 1000) })
+        let shed = knobs.switch("shed", true)?;
+        Ok(Self { shed, due: Due::new(default_ms * 1000), keys: Keys::new(cluster) })
     }
 
     fn restore(&mut self, schema: &str, bytes: &[u8]) {
         if schema == Self::STATE_SCHEMA {
             self.due.restore(bytes);
         }
+    }
+
+    fn on_event(&mut self, event: Event, cluster: &Cluster) {
+        self.keys.update(event, cluster);
     }
 
     fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision {
@@ -145,7 +159,11 @@ impl RoutePolicy for Slo {
             Plan::Try => fitting_idle(ask.reserve, cluster).min_by_key(|chain| chain.service()),
             Plan::Place(due) => {
                 let left = due.saturating_sub(ask.now);
-                fitting(ask.reserve, cluster).min_by_key(|chain| rank(chain, left))
+                if self.keys.are_exact() {
+                    self.keys.best(ask.reserve, limit(left), cluster)
+                } else {
+                    fitting(ask.reserve, cluster).min_by_key(|chain| rank(chain, left))
+                }
             }
         };
         match choice {
