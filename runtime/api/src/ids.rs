@@ -1,6 +1,7 @@
 //! Random numbers for ids and for requests without a seed.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 
 use pointsman_engine::ids::RequestId;
 
@@ -10,10 +11,13 @@ pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// The id of an answer: `prefix-` and 32 hexadecimal digits, of which the last 16 are the engine's number of its (first)
-/// request, so that an operator can ask why it went where it went.
+/// Hides the engine's numbers in ids, which would tell any client how many requests there are.
+static VEIL: LazyLock<u64> = LazyLock::new(random);
+
+/// The id of an answer: `prefix-` and 32 hexadecimal digits, of which the last 16 stand for the engine's number of its (first)
+/// request, so that an operator can ask this process why it went where it went.
 pub(crate) fn answer(prefix: &str, request: RequestId) -> String {
-    format!("{prefix}-{:016x}{:016x}", random(), request.0)
+    format!("{prefix}-{:016x}{:016x}", random(), request.0 ^ *VEIL)
 }
 
 /// The engine's number in the id of an answer, or a plain number.
@@ -23,7 +27,7 @@ pub(crate) fn request_of(id: &str) -> Option<u64> {
     }
     let (_, digits) = id.rsplit_once('-')?;
     let number = digits.get(16..).filter(|_| digits.len() == 32)?;
-    u64::from_str_radix(number, 16).ok()
+    u64::from_str_radix(number, 16).ok().map(|number| number ^ *VEIL)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use pointsman_engine::decision::{FaultClass, RouteDecision};
 use pointsman_policy::replay::explain::{Explanation, explain};
 use pointsman_policy::replay::rival::RivalReport;
 use pointsman_policy::slo::Slo;
+use pointsman_policy::trust::SIGNATURE_BYTES_MAX;
 use pointsman_policy::{
     Artifact, Candidate, Descriptor, Digest, Guard, Notice, PolicyCard, Retired, RouteSlot, Shadow, SlotReport, Stage,
 };
@@ -34,6 +35,10 @@ impl App {
         let (bytes, artifact) = self.registry.find(source)?;
         let digest = artifact.digest();
         let signature = signature.or_else(|| self.registry.signature(digest));
+        if signature.as_ref().is_some_and(|text| text.len() > SIGNATURE_BYTES_MAX) {
+            let why = format!("its signature has more than {SIGNATURE_BYTES_MAX} bytes");
+            return Err(SwapError::Refused(format!("refused at {}: {why}", Stage::Trust)));
+        }
         if !Registry::is_shipped(digest) {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
             let signer = self.trust.check(slot, digest, signature.as_deref(), now);
@@ -76,10 +81,12 @@ impl App {
         &self,
         slot: &str,
         expected: Option<u64>,
-        action: &str,
+        action: &'static str,
+        note: String,
         change: impl FnOnce(&mut RouteSlot) -> Result<Retired, SwapError> + Send + 'static,
     ) -> Result<SlotState, SwapError> {
         known_slot(slot)?;
+        let audit = Arc::clone(&self.audit);
         let change = move |slot: &mut RouteSlot| {
             let now = slot.generation();
             if expected.is_some_and(|expected| expected != now) {
@@ -87,15 +94,15 @@ impl App {
             }
             let before = slot.report();
             let retired = change(slot)?;
-            Ok((before, slot.report(), retired))
+            let after = slot.report();
+            let digest = |report: &SlotReport| report.active.as_ref().map(|card| card.digest.to_string());
+            // Here, so that no change goes unwritten when its asker has gone away.
+            audit.note("operator", action, digest(&before), digest(&after), &note);
+            Ok((after, retired))
         };
         let ended = || SwapError::Unavailable("the server is shutting down".into());
         // What has left the slot is dropped here, not on the engine's thread.
-        let (before, after, _retired) = self.ready()?.driver.change_slot(change).await.ok_or_else(ended)??;
-        let digest = |report: &SlotReport| report.active.as_ref().map(|card| card.digest.to_string());
-        let note =
-            after.challenger.as_ref().map_or_else(String::new, |trial| format!("on trial: {}", trial.policy.digest));
-        self.audit.note("operator", action, digest(&before), digest(&after), &note);
+        let (after, _retired) = self.ready()?.driver.change_slot(change).await.ok_or_else(ended)??;
         Ok(self.state(after))
     }
 
@@ -118,22 +125,32 @@ impl App {
             let rehearsed = tokio::task::block_in_place(|| self.host.rehearse(&candidate, &running.log.newest()));
             rehearsed.map_err(|refused| SwapError::Refused(refused.to_string()))?;
         }
-        drop(turn);
-        let guard = guard(options);
+        let (guard, digest) = (guard(options), candidate.digest());
+        let note = |what: &str| format!("{what}: {digest}");
         match options.mode {
-            Mode::Active => self.change(&slot, expected, "swap", move |slot| Ok(slot.swap_in(candidate, guard))).await,
+            Mode::Active => {
+                let change = move |slot: &mut RouteSlot| Ok(slot.swap_in(candidate, guard));
+                self.change(&slot, expected, "swap", String::new(), change).await
+            }
             Mode::Trial(share) => {
-                self.change(&slot, expected, "trial", move |slot| Ok(slot.challenge(candidate, share, guard))).await
+                let change = move |slot: &mut RouteSlot| Ok(slot.challenge(candidate, share, guard));
+                self.change(&slot, expected, "trial", note("on trial"), change).await
             }
             Mode::Shadow => {
+                // The turn is kept, so that of two shadows the later one stays.
+                let check = |_: &mut RouteSlot| Ok(Retired::default());
+                self.change(&slot, expected, "shadow", note("shadow"), check).await?;
                 let shadow = Shadow::start(&running.log, candidate)
                     .map_err(|error| SwapError::Unavailable(format!("the shadow can not be started: {error}")))?;
                 *self.shadow.lock().unwrap_or_else(PoisonError::into_inner) = Some(shadow);
+                let ended = || SwapError::Unavailable("the server is shutting down".into());
                 let begin = |slot: &mut RouteSlot| {
                     slot.start_afresh();
-                    Ok(Retired::default())
+                    slot.report()
                 };
-                self.change(&slot, expected, "shadow", begin).await
+                let report = running.driver.change_slot(begin).await.ok_or_else(ended)?;
+                drop(turn);
+                Ok(self.state(report))
             }
         }
     }
@@ -143,7 +160,8 @@ impl App {
         self.flush(running).await?;
         let unknown =
             || SwapError::NotFound(format!("the decision about request {request} is not in the log, or not any more"));
-        let words = running.log.find(request).ok_or_else(unknown)?;
+        let _turn = self.preparing.acquire().await;
+        let words = tokio::task::block_in_place(|| running.log.find(request)).ok_or_else(unknown)?;
         let find = |digest: Digest| self.artifact(digest);
         let explained = tokio::task::block_in_place(|| explain(&self.host, &find, &words));
         let explained = explained.map_err(|error| SwapError::NotFound(error.to_string()))?.ok_or_else(unknown)?;
@@ -283,24 +301,27 @@ impl PolicyAdmin for App {
 
     fn promote(&self, slot: String, expected: Option<u64>) -> BoxFuture<'_, Result<SlotState, SwapError>> {
         let change = |slot: &mut RouteSlot| slot.promote().map_err(|none| SwapError::NotFound(none.to_string()));
-        Box::pin(async move { self.change(&slot, expected, "promote", change).await })
+        Box::pin(async move { self.change(&slot, expected, "promote", String::new(), change).await })
     }
 
     fn rollback(&self, slot: String, expected: Option<u64>) -> BoxFuture<'_, Result<SlotState, SwapError>> {
         let change = |slot: &mut RouteSlot| slot.rollback().map_err(|none| SwapError::NotFound(none.to_string()));
-        Box::pin(async move { self.change(&slot, expected, "roll back", change).await })
+        Box::pin(async move { self.change(&slot, expected, "roll back", String::new(), change).await })
     }
 
     fn eject(&self, slot: String, expected: Option<u64>) -> BoxFuture<'_, Result<SlotState, SwapError>> {
-        Box::pin(async move { self.change(&slot, expected, "eject", |slot| Ok(slot.eject())).await })
+        Box::pin(async move { self.change(&slot, expected, "eject", String::new(), |slot| Ok(slot.eject())).await })
     }
 
     fn end_shadow(&self, slot: String) -> BoxFuture<'_, Result<SlotState, SwapError>> {
         Box::pin(async move {
             known_slot(&slot)?;
             let shadow = self.shadow.lock().unwrap_or_else(PoisonError::into_inner).take();
-            shadow.ok_or_else(|| SwapError::NotFound("no policy shadows this slot".into()))?;
-            Ok(self.state(self.ready()?.driver.slot_report()))
+            let shadow = shadow.ok_or_else(|| SwapError::NotFound("no policy shadows this slot".into()))?;
+            let report = self.ready()?.driver.slot_report();
+            let active = report.active.as_ref().map(|card| card.digest.to_string());
+            self.audit.note("operator", "end shadow", active.clone(), active, &format!("shadow: {}", shadow.digest));
+            Ok(self.state(report))
         })
     }
 
@@ -321,7 +342,7 @@ impl PolicyAdmin for App {
             known_slot(&slot)?;
             let running = self.ready()?;
             self.flush(running).await?;
-            Ok(running.log.export().0)
+            Ok(tokio::task::block_in_place(|| running.log.export().0))
         })
     }
 

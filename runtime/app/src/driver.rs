@@ -219,12 +219,14 @@ impl Driver {
             self.slot.flush();
         }
         for notice in self.slot.take_notices() {
-            // Nobody listens any more only at the very end.
-            let _ = self.notices.try_send(notice);
+            if self.notices.try_send(notice).is_err() {
+                tracing::warn!("what the slot did by itself could not be written down");
+            }
         }
+        let mut report = self.slot.report();
         let mut published = self.shared.published.lock().unwrap_or_else(PoisonError::into_inner);
         published.0.clone_from(self.engine.stats());
-        published.1 = self.slot.report();
+        std::mem::swap(&mut published.1, &mut report);
         drop(published);
         self.replies.drain(..).for_each(|reply| reply());
     }

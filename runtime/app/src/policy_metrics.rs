@@ -61,7 +61,9 @@ pub fn text(slot: &SlotReport, shadow: Option<&RivalReport>, recorded: (u64, u64
             FigureValue::Counter(count) => ("counter", count as f64),
             FigureValue::Gauge(value) => ("gauge", value),
         };
-        text.family(&format!("policy_{}", figure.name), kind, &figure.help, [(String::new(), value)]);
+        // A name of their own, whatever a policy calls them.
+        let help = figure.help.replace('\\', "\\\\");
+        text.family(&format!("policy_figure_{}", figure.name), kind, &help, [(String::new(), value)]);
     }
     text.0
 }

@@ -2,7 +2,7 @@
 //! [`crate::admin`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pointsman_api::service::{BoxFuture, CancelOnDrop, Readiness, Service, Submission};
 use pointsman_engine::request::{Reject, Request};
@@ -30,7 +30,7 @@ pub struct App {
     pub(crate) registry: Registry,
     pub(crate) trust: Trust,
     pub(crate) shadow: Mutex<Option<Shadow>>,
-    pub(crate) audit: Audit,
+    pub(crate) audit: Arc<Audit>,
     /// Preparing a policy costs a core for some milliseconds: one at a time, so that streams keep the rest.
     pub(crate) preparing: Semaphore,
     running: OnceLock<Running>,
@@ -45,7 +45,7 @@ impl App {
             trust,
             registry: Registry::default(),
             shadow: Mutex::default(),
-            audit: Audit::default(),
+            audit: Arc::default(),
             preparing: Semaphore::new(1),
             running: OnceLock::new(),
             draining: AtomicBool::new(false),

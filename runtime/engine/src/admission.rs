@@ -20,7 +20,7 @@ impl Engine {
         let may_wait = !self.queue.is_full();
         let overlap = self.overlaps(policy, &request);
         let decision = self.pick(policy, question(id, &request, self.now), &overlap, may_wait);
-        let mut job = Job { id, request, arrived: self.now, not_before: None };
+        let mut job = Job { id, request, arrived: self.now, not_before: None, deferrals: 0 };
         match decision.ok_or(Reject::QueueFull(self.queue.max()))? {
             RouteDecision::Dispatch(chain) => self.start(job, chain),
             RouteDecision::Queue => self.wait(job),

@@ -33,8 +33,8 @@ pub struct Engine {
     pub(crate) stats: Stats,
     pub(crate) now: Micros,
     pub(crate) draining: bool,
-    /// Since when the policy has left room unused that a waiting request fits into.
-    pub(crate) declined_since: Option<Micros>,
+    /// The request at the head of the queue, and since when it has fitted on a chain without being started.
+    pub(crate) fitting: Option<(RequestId, Micros)>,
     pub(crate) seed: u64,
     pub(crate) model: ModelLimits,
     /// Requests dispatched in this turn, with the cached tokens of their prompts; not told yet.
@@ -59,7 +59,7 @@ impl Engine {
             stats: Stats { chains: chains.iter().map(Chain::stats).collect(), ..Stats::default() },
             now: Micros(0),
             draining: false,
-            declined_since: None,
+            fitting: None,
             seed: config.seed,
             model: config.model,
             started: Vec::new(),

@@ -36,6 +36,20 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The whole state as events, for somebody who has an older view of the same chains.
+    #[must_use]
+    pub fn as_events(&self) -> Vec<RouteEvent> {
+        let chains = self.chains.iter().flat_map(|chain| {
+            [
+                RouteEvent::Busy(chain.id, chain.busy),
+                RouteEvent::FreeTokens(chain.id, chain.free_tokens),
+                RouteEvent::Service(chain.id, chain.service),
+                RouteEvent::Open(chain.id, chain.open),
+            ]
+        });
+        chains.chain([RouteEvent::Queued(self.queued)]).collect()
+    }
+
     /// Folds events in; one about a chain that is not here is passed over.
     pub fn fold(&mut self, seq: u64, events: impl IntoIterator<Item = RouteEvent>) {
         self.seq = seq;

@@ -83,6 +83,7 @@ impl Engine {
         self.ask_deferred(policy, out);
         self.rescue_starving(policy);
         self.pull_all(policy);
+        self.watch_head(policy);
         self.plan_all(out);
         invariant::assert_cheap(self);
     }

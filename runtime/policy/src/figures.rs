@@ -64,6 +64,18 @@ impl Figures {
         Ok(Self(cells))
     }
 
+    /// The same declarations with nothing counted.
+    pub(crate) fn blank(&self) -> Self {
+        let blank = |cell: &Cell| Cell {
+            id: cell.id,
+            is_gauge: cell.is_gauge,
+            name: cell.name.clone(),
+            help: cell.help.clone(),
+            bits: AtomicU64::new(0),
+        };
+        Self(self.0.iter().map(blank).collect())
+    }
+
     pub(crate) fn count(&self, id: u32, by: u64) {
         if let Some(cell) = self.0.iter().find(|cell| cell.id == id && !cell.is_gauge) {
             // One thread writes; wrapping is what Prometheus expects of a counter that overflows.

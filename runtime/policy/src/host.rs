@@ -34,9 +34,11 @@ pub struct Descriptor {
 impl Descriptor {
     fn check(raw: RawDescriptor) -> Result<(Self, Figures), String> {
         for (field, text) in [("name", &raw.name), ("version", &raw.version), ("state-schema", &raw.state_schema)] {
-            if text.len() > LABEL_BYTES_MAX || !text.chars().all(|c| c.is_ascii_graphic()) {
+            // These go into labels and lines as they are.
+            let plain = |c: char| c.is_ascii_alphanumeric() || "._+-/".contains(c);
+            if text.len() > LABEL_BYTES_MAX || !text.chars().all(plain) {
                 return Err(format!(
-                    "`{field}` must be at most {LABEL_BYTES_MAX} printable ASCII characters without spaces"
+                    "`{field}` must be at most {LABEL_BYTES_MAX} letters, digits and characters of `._+-/`"
                 ));
             }
         }
@@ -64,6 +66,11 @@ impl Policy {
     pub(crate) fn instantiate(&self) -> Result<Instance, pointsman_engine::decision::Fault> {
         let (quota, figures) = (Arc::clone(&self.quota), Arc::clone(&self.figures));
         Instance::new(&self.code, Arc::clone(&self.descriptor.name), quota, figures)
+    }
+
+    /// The same policy with figures and a log of its own, for what must not be mistaken for its live work.
+    pub(crate) fn apart(&self) -> Self {
+        Self { quota: Arc::default(), figures: Arc::new(self.figures.blank()), ..self.clone() }
     }
 
     pub(crate) fn config(&self) -> &str {
@@ -161,7 +168,8 @@ impl PolicyHost {
         }
         self.quarantine.check(artifact.digest()).map_err(|why| RefuseReason::at(Stage::Quarantine, why))?;
         let policy = self.introduce(artifact, config)?;
-        let mut scratch = policy.instantiate().map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
+        let scratch = policy.apart().instantiate();
+        let mut scratch = scratch.map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
         trial::run(&mut scratch, config, policy.descriptor.needs_overlap)?;
         let fresh = policy.instantiate().map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
         Ok(Candidate { policy, fresh })
@@ -172,7 +180,7 @@ impl PolicyHost {
     /// # Errors
     /// It faulted, or gave an answer that the tables would not have allowed.
     pub fn rehearse(&self, candidate: &Candidate, frames: &[Frame]) -> Result<RivalReport, RefuseReason> {
-        let mut rival = Rival::new(candidate.policy.clone());
+        let mut rival = Rival::new(candidate.policy.apart());
         for frame in frames {
             rival.step(frame);
             if let (false, Some(fault)) = (rival.report().is_clean(), &rival.report().last_fault) {
@@ -188,7 +196,7 @@ impl PolicyHost {
     /// The candidate as one who is asked what others were asked.
     #[must_use]
     pub fn rival(&self, candidate: Candidate) -> Rival {
-        Rival::new(candidate.policy)
+        Rival::new(candidate.policy.apart())
     }
 
     /// Compiles a policy and lets it describe itself.

@@ -12,7 +12,7 @@ use wasmtime::component::WasmStr;
 use wasmtime::{Result, StoreContextMut};
 
 use crate::instance::State;
-use crate::limits::{LOG_FUEL, LOG_LINE_BYTES_MAX, LOG_LINES_BURST};
+use crate::limits::{LOG_FUEL, LOG_FUEL_PER_BYTE, LOG_LINE_BYTES_MAX, LOG_LINES_BURST};
 
 /// Levels of `host.log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,25 +88,33 @@ impl Journal {
     }
 }
 
-/// The call wrote more to the log than its fuel pays for.
+/// The call wrote more to the log, or to its figures, than its fuel pays for.
 #[derive(Debug, thiserror::Error)]
 #[error("the call logs more than its fuel pays for")]
 pub(crate) struct LogFlood;
+
+/// Takes fuel for what the host does in a call.
+///
+/// # Errors
+/// [`LogFlood`]: there is not so much left.
+pub(crate) fn charge(store: &mut StoreContextMut<'_, State>, cost: u64) -> Result<()> {
+    let fuel = store.get_fuel()?.checked_sub(cost).ok_or(LogFlood)?;
+    store.set_fuel(fuel)
+}
 
 /// The body of `host.log`.
 ///
 /// # Errors
 /// [`LogFlood`], or a message that is not text; both end the guest's call.
 pub(crate) fn log(store: &mut StoreContextMut<'_, State>, level: Level, message: &WasmStr) -> Result<()> {
+    let len = message.to_str(&*store)?.len() as u64;
+    charge(store, LOG_FUEL.saturating_add(LOG_FUEL_PER_BYTE.saturating_mul(len)))?;
     let text = message.to_str(&*store)?;
-    let cost = LOG_FUEL.saturating_add(text.len() as u64);
     let line = match store.data().journal.quota.take() {
         None if level != Level::Error => None,
         grant => Some((grant, escape(&text))),
     };
     drop(text);
-    let fuel = store.get_fuel()?.checked_sub(cost).ok_or(LogFlood)?;
-    store.set_fuel(fuel)?;
     let journal = &mut store.data_mut().journal;
     if let Some((grant, line)) = line {
         if let Some(dropped) = grant {

@@ -37,6 +37,8 @@ pub const RESULT_BYTES_MAX: usize = 64 << 10;
 pub const LABEL_BYTES_MAX: usize = 64;
 /// Compiled code of one policy in a file: about ten times the component.
 pub const CACHED_BYTES_MAX: u64 = 64 << 20;
+/// Requests that are remembered because the builtin decided them during a trial.
+pub const REPLACED_MAX: usize = 4096;
 /// Counters and gauges of one policy.
 pub const FIGURES_MAX: usize = 16;
 /// Compiled policies that are kept for the next upload of the same bytes.
@@ -55,8 +57,12 @@ pub const TICK: Duration = Duration::from_millis(10);
 /// a second through no fault of the policy; fuel has ended a runaway long before.
 pub const DEADLINE_TICKS: u64 = 200;
 
-/// Fuel that `host.log` costs, plus one unit for each byte of the message.
-pub const LOG_FUEL: u64 = 200;
+/// Fuel that `host.log` costs, plus [`LOG_FUEL_PER_BYTE`]: what the host's own work takes, outside the quota, too.
+pub const LOG_FUEL: u64 = 10_000;
+/// Fuel for each byte of a message.
+pub const LOG_FUEL_PER_BYTE: u64 = 10;
+/// Fuel that `host.count` and `host.gauge` cost: about what calling the host takes.
+pub const FIGURE_FUEL: u64 = 1_000;
 /// A log line, in bytes; the rest is cut off.
 pub const LOG_LINE_BYTES_MAX: usize = 1 << 10;
 /// Log lines that a policy may write at once.

@@ -14,7 +14,7 @@
 pub struct Slo {
     /// The challenger may be slower by this fraction; 0.05 is 5 %.
     pub margin: f64,
-    /// Requests of the challenger after which it counts as no slower.
+    /// Requests of the challenger after which it counts as no slower; at least 64 are compared in any case.
     pub requests: u32,
 }
 
@@ -90,7 +90,8 @@ impl Trial {
                 return Verdict::Slower(format!("its {name} is {slower:.0} % longer over {n} requests"));
             }
         }
-        if self.seen >= self.slo.requests { Verdict::Passed } else { Verdict::Open }
+        let known = self.ttft.batches >= BATCHES_MIN;
+        if self.seen >= self.slo.requests && known { Verdict::Passed } else { Verdict::Open }
     }
 }
 

@@ -63,6 +63,7 @@ fn damaged_foreign_and_exchanged_code_is_compiled_anew() {
     // Another key means another writer.
     fs::write(cache.join("key"), [1; 32]).unwrap();
     assert_eq!(prepare(&cache, &Guest::default()), "wat");
+    assert_eq!(prepare(&cache, &other), "wat");
     assert_ne!(fs::read(first).unwrap()[..32], good[..32]);
 }
 

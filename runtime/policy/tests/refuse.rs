@@ -206,7 +206,7 @@ fn refuses_a_descriptor_that_is_no_short_text() {
     refused(&Guest::default().describe("(unreachable)").component(), Stage::Describe, &["unreachable"]);
     let spaced = r#"(data (i32.const 512) "\20\00\00\00\11\00\00\00\13\00\00\00\03\00\00\00\16\00\00\00\04\00\00\00")"#;
     let spaced = Guest::default().fields(spaced).describe("(i32.const 512)");
-    refused(&spaced.component(), Stage::Describe, &["`name`", "without spaces"]);
+    refused(&spaced.component(), Stage::Describe, &["`name`", "letters, digits"]);
 }
 
 #[test]

@@ -133,6 +133,7 @@ fn saved_state_goes_to_the_successor_and_then_from_instance_to_instance() {
     dispatches(&mut slot, 9);
     drop(slot.swap_in(candidate(&host, &heir(2)), Guard::default()));
     dispatches(&mut slot, 1);
+    slot.start_afresh();
     slot.init(&view()).unwrap();
     dispatches(&mut slot, 2);
     drop(slot.rollback().unwrap());
@@ -243,9 +244,10 @@ fn a_challenger_decides_its_share_and_can_be_promoted_or_sent_off() {
     let mut slot = RouteSlot::default();
     assert_eq!(slot.promote().err(), Some(NotNow::NoChallenger));
     drop(slot.swap_in(candidate(&host, &heir(2)), Guard::default()));
-    let share = |slot: &mut RouteSlot| {
+    let mut ids = 0..;
+    let mut share = |slot: &mut RouteSlot| {
         let mut chains = [0; 10];
-        for id in 0..1_000 {
+        for id in ids.by_ref().take(1_000) {
             if slot.wants_snapshot() {
                 slot.init(&view()).unwrap();
             }

@@ -32,7 +32,7 @@ pub(crate) fn routes(state: ApiState) -> Router<ApiState> {
         .route("/admin/v1/slots/{slot}/promote", post(promote))
         .route("/admin/v1/slots/{slot}/shadow", delete(end_shadow))
         .route("/admin/v1/slots/{slot}/log", get(log))
-        .route("/admin/v1/slots/{slot}/state", get(dump))
+        .route("/admin/v1/slots/{slot}/state", post(dump))
         .route("/admin/v1/quarantine/{digest}", delete(clear))
         .route("/admin/v1/decisions/{request}", get(explain))
         .route("/admin/v1/audit", get(audit))

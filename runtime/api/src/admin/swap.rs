@@ -8,7 +8,7 @@
 //! rehearse              default true
 //! guard_faults          default true
 //! slo_margin_percent    0 to 1000, default 5
-//! slo_requests          16 to 1,000,000, default 2000
+//! slo_requests          64 to 1,000,000, default 2000
 //! promote               default false
 //! signature             who vouches for it, a text as `policy sign` makes it
 //! ```
@@ -52,6 +52,10 @@ impl Given {
                 return Err(ApiError::invalid("mode", format!("mode: {other:?} is none of active, trial and shadow")));
             }
         };
+        if mode == Mode::Trial(10_000) && self.promote == Some(true) {
+            let why = "promote: a trial of all requests has nothing to be compared with; choose a smaller percent";
+            return Err(ApiError::invalid("promote", why));
+        }
         let margin = self.slo_margin_percent.unwrap_or(usual.slo_margin * 100.0);
         let requests = self.slo_requests.unwrap_or(usual.slo_requests);
         Ok(SwapOptions {
@@ -59,7 +63,7 @@ impl Given {
             rehearse: self.rehearse.unwrap_or(usual.rehearse),
             guard_faults: self.guard_faults.unwrap_or(usual.guard_faults),
             slo_margin: ranged("slo_margin_percent", margin, 0.0, 1000.0)? / 100.0,
-            slo_requests: ranged("slo_requests", f64::from(requests), 16.0, 1e6)? as u32,
+            slo_requests: ranged("slo_requests", f64::from(requests), 64.0, 1e6)? as u32,
             promote: self.promote.unwrap_or(usual.promote),
         })
     }

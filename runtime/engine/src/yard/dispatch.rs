@@ -92,12 +92,18 @@ impl Engine {
         );
         match answer {
             // Not the policy's fault: it can not know who starves.
-            RouteDecision::Dispatch(chain) if self.is_held(chain) => may_wait.then_some(RouteDecision::Queue),
+            RouteDecision::Dispatch(chain) if self.is_held(chain) => {
+                policy.replaced(RouteDecision::Queue.encode());
+                may_wait.then_some(RouteDecision::Queue)
+            }
             RouteDecision::Dispatch(_) | RouteDecision::Reject(_) => Some(answer),
             RouteDecision::Queue | RouteDecision::Defer(_) if may_wait => Some(answer),
             // Nor that the queue is full: what can run now need not be refused.
             RouteDecision::Queue | RouteDecision::Defer(_) => match builtin::pick(self.chains.views(), ask.reserve) {
-                RouteDecision::Dispatch(chain) if !self.is_held(chain) => Some(RouteDecision::Dispatch(chain)),
+                RouteDecision::Dispatch(chain) if !self.is_held(chain) => {
+                    policy.replaced(RouteDecision::Dispatch(chain).encode());
+                    Some(RouteDecision::Dispatch(chain))
+                }
                 _ => None,
             },
         }
@@ -114,7 +120,10 @@ impl Engine {
                     self.queue.remove(id);
                     self.end(id, Finish::Rejected(code), out);
                 }
-                Some(RouteDecision::Defer(after)) => self.queue.defer(id, Some(self.deferred_until(after))),
+                Some(RouteDecision::Defer(after)) => {
+                    let until = self.deferred_until(after);
+                    self.queue.defer_again(id, self.now, until);
+                }
                 Some(RouteDecision::Queue) | None => self.queue.defer(id, None),
             }
         }
@@ -126,8 +135,9 @@ impl Engine {
             let RouteDecision::Dispatch(chain) = builtin::pick(self.chains.views(), reserve) else { return };
             self.start_waiting(id, chain);
             self.stats.starved_total += 1;
-            // Overload makes requests wait, too. It is the policy's doing only if it left room unused all the while.
-            if self.declined_since.take().is_some_and(|since| self.now.since(since).0 > limits::STARVATION_MICROS) {
+            // Overload makes requests wait, too. It is the policy's doing only if the request fitted all the while.
+            let fitted = self.fitting.take().filter(|(fitting, _)| *fitting == id);
+            if fitted.is_some_and(|(_, since)| self.now.since(since).0 > limits::STARVATION_MICROS) {
                 self.stats.fallbacks_total[fault_index(FaultClass::Stall)] += 1;
                 policy.stalled(id);
             }
@@ -145,15 +155,23 @@ impl Engine {
             let askable = self.chains.views().filter(|chain| !declined.contains(&chain.id) && !self.is_held(chain.id));
             let RouteDecision::Dispatch(chain) = builtin::pick(askable, least) else { break };
             match self.pull(policy, chain, &window) {
-                Some(index) => {
-                    self.start_waiting(window[index as usize].id, chain);
-                    self.declined_since = None;
-                }
+                Some(index) => self.start_waiting(window[index as usize].id, chain),
                 None => declined.push(chain),
             }
         }
-        self.declined_since = self.declined_since.or(Some(self.now)).filter(|_| !declined.is_empty());
         self.window = window;
+    }
+
+    /// Notes since when the request at the head of the queue could have been started, deferred or not. A policy that has not been
+    /// asked yet is not to blame for what its predecessor left.
+    pub(crate) fn watch_head(&mut self, policy: &dyn RoutePolicy) {
+        let head = self.queue.head().map(|head| (head.id, head.request.reserve_tokens()));
+        let fits = |reserve| matches!(builtin::pick(self.chains.views(), reserve), RouteDecision::Dispatch(_));
+        self.fitting = match (head.filter(|(_, reserve)| fits(*reserve)), self.fitting) {
+            (Some((id, _)), Some((fitting, since))) if id == fitting && !policy.wants_snapshot() => Some((id, since)),
+            (Some((id, _)), _) => Some((id, self.now)),
+            (None, _) => None,
+        };
     }
 
     /// Which of the window takes the room on `chain`? At least one of them fits.

@@ -14,6 +14,9 @@ pub(crate) struct Job {
     pub arrived: Micros,
     /// Set while the policy has put it off: then it is asked about again, and no chain may pull it before.
     pub not_before: Option<Micros>,
+    /// How often it has been put off. Each time it takes longer at least, so that a full queue of deferred requests can not keep
+    /// the driver busy.
+    pub deferrals: u32,
 }
 
 /// Waiting jobs, oldest first.
@@ -62,6 +65,15 @@ impl Queue {
     /// The oldest deferred job whose time has come.
     pub fn due(&self, now: Micros) -> Option<&Job> {
         self.jobs.iter().find(|job| job.not_before.is_some_and(|at| at <= now))
+    }
+
+    /// Puts a job off once more: until a time, but no less than twice as long as it had to be the last time, up to the longest.
+    pub fn defer_again(&mut self, id: RequestId, now: Micros, until: Micros) {
+        if let Some(job) = self.jobs.iter_mut().find(|job| job.id == id) {
+            job.deferrals = job.deferrals.saturating_add(1);
+            let least = (limits::DEFER_MICROS_MIN << job.deferrals.min(20)).min(limits::DEFER_MICROS_MAX);
+            job.not_before = Some(until.max(Micros(now.0.saturating_add(least))));
+        }
     }
 
     /// Puts a job off until a time, or lets it wait for a chain.

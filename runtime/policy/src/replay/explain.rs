@@ -75,7 +75,7 @@ pub fn explain(host: &PolicyHost, find: Find<'_>, words: &[u64]) -> Result<Optio
     let (mut view, mut who) = (None, None);
     for (number, frame) in (0..).zip(before) {
         replay.step(number, frame)?;
-        if frame.arm == *arm {
+        if frame.arm == *arm || matches!(frame.body, Body::Lost(_)) {
             follow(frame, &mut view, &mut who);
         }
     }
@@ -131,6 +131,7 @@ fn follow(frame: &Frame, view: &mut Option<Snapshot>, who: &mut Option<Who>) {
                 view.fold(*seq, events(words));
             }
         }
-        _ => {}
+        Body::Lost(_) => *view = None,
+        Body::Pick(..) | Body::Pull(..) | Body::Refused(_) | Body::Replaced(_) => {}
     }
 }

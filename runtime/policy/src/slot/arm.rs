@@ -12,7 +12,7 @@ use crate::instance::Instance;
 use crate::limits::LOG_REFILL_CALLS;
 use crate::record::Tap;
 use crate::record::frame::Outcome;
-use crate::slot::{Retired, pulled};
+use crate::slot::{Guard, Retired, pulled};
 use crate::strikes::Strikes;
 use crate::versions::v0_1::Saved;
 
@@ -22,6 +22,8 @@ pub(super) struct Arm {
     pub number: u8,
     generation: u64,
     mind: Mind,
+    /// When it is taken out.
+    pub guard: Guard,
     /// Faults since it came in, in the order of [`FaultClass::ALL`].
     pub faults: [u64; FaultClass::ALL.len()],
 }
@@ -53,7 +55,8 @@ pub(super) enum After {
 
 impl Arm {
     pub fn builtin(number: u8, generation: u64) -> Self {
-        Self { number, generation, mind: Mind::Builtin(Builtin::default()), faults: Default::default() }
+        let (mind, guard) = (Mind::Builtin(Builtin::default()), Guard::default());
+        Self { number, generation, mind, guard, faults: Default::default() }
     }
 
     pub fn policy(
@@ -65,11 +68,13 @@ impl Arm {
     ) -> Self {
         let strikes = Strikes::default();
         let guest = Guest { policy, fresh, live: None, handover, strikes, calls: 0 };
-        Self { number, generation, mind: Mind::Policy(Box::new(guest)), faults: Default::default() }
+        let (mind, guard) = (Mind::Policy(Box::new(guest)), Guard::default());
+        Self { number, generation, mind, guard, faults: Default::default() }
     }
 
-    pub fn candidate(number: u8, generation: u64, candidate: Candidate, handover: Option<Saved>) -> Self {
-        Self::policy(number, generation, candidate.policy, Some(candidate.fresh), handover)
+    pub fn candidate(number: u8, generation: u64, candidate: Candidate, handover: Option<Saved>, guard: Guard) -> Self {
+        let arm = Self::policy(number, generation, candidate.policy, Some(candidate.fresh), handover);
+        Self { guard, ..arm }
     }
 
     /// The policy, if it is not the builtin.
@@ -97,7 +102,12 @@ impl Arm {
     pub fn save(&mut self) -> Option<Saved> {
         let Mind::Policy(guest) = &mut self.mind else { return None };
         let saved = guest.live.as_mut()?.save();
-        saved.inspect_err(|fault| tracing::warn!(%fault, "the policy could not save its state")).ok()?
+        let noted = |fault: &Fault| {
+            if guest.policy.quota.take().is_some() {
+                tracing::warn!(%fault, "the policy could not save its state");
+            }
+        };
+        saved.inspect_err(noted).ok()?
     }
 
     /// The policy's state for people, as it says. The call is not in the log, so a new part of that begins after it.
@@ -183,7 +193,7 @@ impl Arm {
                 } else {
                     None
                 };
-                let (word, fuel) = guest.decide(|live| live.pick(ask, affine));
+                let (word, fuel) = guest.decide(|live| live.pick(ask, affine), |_| true);
                 (word, fuel, affine)
             }
         };
@@ -200,7 +210,8 @@ impl Arm {
         };
         let (index, fuel) = match &mut self.mind {
             Mind::Builtin(builtin) => (builtin.pull(ask, waiting).map(|index| index.unwrap_or(u32::MAX)), 0),
-            Mind::Policy(guest) => guest.decide(|live| live.pull(ask, &words)),
+            // To take nothing is easy, and makes up for no fault.
+            Mind::Policy(guest) => guest.decide(|live| live.pull(ask, &words), |index| *index != u32::MAX),
         };
         let (number, how) = (self.number, told(index.as_ref().map(|index| u64::from(*index)), fuel));
         tap.write(|log| log.pull(number, ask, &words, how));
@@ -253,8 +264,12 @@ impl Guest {
         (outcome, previous, fuel)
     }
 
-    /// Asks the live instance for a decision.
-    fn decide<R>(&mut self, ask: impl FnOnce(&mut Instance) -> Result<R, Fault>) -> (Result<R, Fault>, u64) {
+    /// Asks the live instance for a decision; `counts` says whether an answer makes up for faults.
+    fn decide<R>(
+        &mut self,
+        ask: impl FnOnce(&mut Instance) -> Result<R, Fault>,
+        counts: impl FnOnce(&R) -> bool,
+    ) -> (Result<R, Fault>, u64) {
         self.calls += 1;
         if self.calls == LOG_REFILL_CALLS {
             self.calls = 0;
@@ -263,7 +278,7 @@ impl Guest {
         let Some(live) = &mut self.live else { return (Err(no_view()), 0) };
         let answer = ask(live);
         let fuel = live.fuel_used();
-        if answer.is_ok() {
+        if answer.as_ref().is_ok_and(counts) {
             self.strikes.answered();
         }
         (answer, fuel)

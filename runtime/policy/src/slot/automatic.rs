@@ -1,15 +1,19 @@
 //! What the slot does of its own accord: a policy that misbehaves is taken out, and what was there before decides again.
 //!
-//! Runs on the engine's thread between two questions and touches no guest code. What was done is left as a [`Notice`] for the
+//! Runs on the engine's thread between two questions. To take a policy out touches no guest code; a promotion asks the policy for its
+//! state, as a swap does. What was done is left as a [`Notice`] for the
 //! operator's log.
 
 use pointsman_engine::ids::RequestId;
 
 use super::arm::Arm;
-use super::{Retired, RouteSlot};
+use super::{Challenger, Retired, RouteSlot};
 use crate::artifact::Digest;
 use crate::host::Policy;
 use crate::slo::{Sample, Slo, Verdict};
+
+/// What a refusal counts for in a trial.
+const REJECTED_MICROS: u64 = 60_000_000;
 
 /// When a policy is taken out without being asked to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +39,7 @@ pub struct Notice {
     pub digest: Digest,
     /// Its name.
     pub name: String,
-    /// Whether it was promoted; otherwise it was removed.
+    /// Whether it was promoted; otherwise it left.
     pub promoted: bool,
     /// Who decided before it was promoted, or decides after it was removed; none for the builtin.
     pub other: Option<Digest>,
@@ -51,11 +55,16 @@ impl RouteSlot {
     /// A request has ended: how fast it was. Ends the trial of a challenger, if that settles it.
     pub fn observe(&mut self, request: RequestId, sample: Sample) {
         let is_challengers = self.is_challengers(request);
+        let is_replaced = self.replaced.remove(&request.0);
         let Some(challenger) = &mut self.challenger else { return };
+        if is_replaced || request.0 < challenger.since {
+            return;
+        }
+        let promotes = challenger.arm.guard.promote;
         match challenger.trial.note(is_challengers, sample) {
             Verdict::Open => {}
             Verdict::Slower(why) => self.remove(true, &why),
-            Verdict::Passed if self.guard.promote => {
+            Verdict::Passed if promotes => {
                 let Some(policy) = challenger.arm.who() else { return };
                 let (digest, name) = (policy.digest(), policy.descriptor().name.to_string());
                 let (seen, ..) = challenger.trial.so_far();
@@ -68,6 +77,21 @@ impl RouteSlot {
         }
     }
 
+    /// A policy refused a request: to its client that is as bad as a long wait, so that nobody looks fast by refusing what is slow.
+    pub(super) fn observe_rejection(&mut self, request: RequestId) {
+        self.observe(request, Sample { ttft_micros: REJECTED_MICROS, tpot_micros: None });
+    }
+
+    /// A challenger leaves because the policy that it was compared with has left.
+    pub(super) fn dismiss(&mut self, challenger: Challenger) {
+        let (policy, mut retired) = challenger.arm.retire();
+        let Some(policy) = policy else { return };
+        let (digest, name) = (policy.digest(), policy.descriptor().name.to_string());
+        retired.policy = Some(policy);
+        let reason = "the policy that it was compared with has left".to_owned();
+        self.notices.push(Notice { digest, name, promoted: false, other: None, reason, strikes: 0, retired });
+    }
+
     /// What the slot has done by itself since this was asked last.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
@@ -75,7 +99,11 @@ impl RouteSlot {
 
     /// Takes out the policy that answered last, unless it is to be suffered.
     pub(super) fn misbehaved(&mut self, challenger: bool, why: &str) {
-        if self.guard.faults {
+        let arm = match &self.challenger {
+            Some(other) if challenger => &other.arm,
+            _ => &self.incumbent,
+        };
+        if arm.guard.faults {
             self.remove(challenger, why);
         }
     }

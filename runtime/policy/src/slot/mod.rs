@@ -2,7 +2,8 @@
 //!
 //! Owned by the engine's driver thread, which asks it through [`RoutePolicy`] and changes it between two questions. With no
 //! policy the native builtin answers; that is no fault. A *challenger* may decide a share of the requests beside the policy in
-//! charge; both are told of every change. Who decides about a request depends on its number alone.
+//! charge; both are told of every change. Who is asked about a new request depends on its number alone; who is asked which waiting
+//! request takes a chain's room, on that question's random bits.
 //!
 //! Policies that misbehave are taken out by the slot itself, as [`Guard`] says, and what was there before decides again.
 
@@ -10,6 +11,7 @@ mod arm;
 mod automatic;
 mod report;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
@@ -20,6 +22,7 @@ use pointsman_engine::snapshot::{RouteEvent, Snapshot};
 
 use crate::host::{Candidate, Policy};
 use crate::instance::Instance;
+use crate::limits::REPLACED_MAX;
 use crate::quarantine::Quarantine;
 use crate::record::Tap;
 use crate::slo::Trial;
@@ -53,6 +56,8 @@ struct Challenger {
     /// In hundredths of a per cent.
     share: u32,
     trial: Trial,
+    /// Requests before this number were decided by others.
+    since: u64,
 }
 
 /// The slot.
@@ -62,11 +67,20 @@ pub struct RouteSlot {
     /// What was here before the last change: a policy, or `Some(None)` for the builtin.
     previous: Option<Option<Policy>>,
     generation: u64,
-    guard: Guard,
     quarantine: Arc<Quarantine>,
     last_fault: Option<Fault>,
     /// Which arm was asked last: false for the incumbent.
     challenger_asked: bool,
+    /// Which arm was asked last to choose among those who wait.
+    pulled_by_challenger: bool,
+    /// One more than the largest number of a request that was asked about.
+    next_request: u64,
+    /// The request that was asked about last.
+    last_pick: u64,
+    /// Requests that the builtin decided in a policy's place during a trial, which say nothing about either arm.
+    replaced: BTreeSet<u64>,
+    /// Epoch and number of the chains that views have been of.
+    topology: (u64, usize),
     tap: Tap,
     words: Vec<u64>,
     notices: Vec<Notice>,
@@ -88,10 +102,14 @@ impl RouteSlot {
             challenger: None,
             previous: None,
             generation: 0,
-            guard: Guard::default(),
+            next_request: 0,
+            pulled_by_challenger: false,
+            replaced: BTreeSet::new(),
+            last_pick: 0,
             quarantine,
             last_fault: None,
             challenger_asked: false,
+            topology: (0, 0),
             tap,
             words: Vec::new(),
             notices: Vec::new(),
@@ -102,8 +120,7 @@ impl RouteSlot {
     /// budget, and is kept for [`Self::rollback`]. A challenger leaves.
     pub fn swap_in(&mut self, candidate: Candidate, guard: Guard) -> Retired {
         let saved = self.incumbent.save();
-        self.guard = guard;
-        self.replace(Arm::candidate(0, self.generation + 1, candidate, saved))
+        self.replace(Arm::candidate(0, self.generation + 1, candidate, saved, guard))
     }
 
     /// Lets `candidate` decide `share` of the requests, in hundredths of a per cent, beside the one in charge. It takes the place
@@ -111,9 +128,10 @@ impl RouteSlot {
     pub fn challenge(&mut self, candidate: Candidate, share: u32, guard: Guard) -> Retired {
         let saved = self.incumbent.save();
         self.generation += 1;
-        self.guard = guard;
-        let arm = Arm::candidate(1, self.generation, candidate, saved);
-        let before = self.challenger.replace(Challenger { arm, share, trial: Trial::new(guard.slo) });
+        let arm = Arm::candidate(1, self.generation, candidate, saved, guard);
+        self.replaced.clear();
+        let before =
+            self.challenger.replace(Challenger { arm, share, trial: Trial::new(guard.slo), since: self.next_request });
         before.map_or_else(Retired::default, |before| before.arm.retire().1)
     }
 
@@ -162,8 +180,7 @@ impl RouteSlot {
         let (policy, mut retired) = last.retire();
         retired.policy = self.previous.replace(policy).flatten();
         if let Some(challenger) = self.challenger.take() {
-            // At most one thing more; a swap during a trial is rare enough to drop it here.
-            drop(challenger.arm.retire());
+            self.dismiss(challenger);
         }
         self.generation += 1;
         retired
@@ -205,7 +222,9 @@ impl RouteSlot {
     /// Whether the challenger decides about this request.
     #[must_use]
     pub fn is_challengers(&self, request: RequestId) -> bool {
-        self.challenger.as_ref().is_some_and(|challenger| draws(request.0, challenger.share))
+        self.challenger
+            .as_ref()
+            .is_some_and(|challenger| request.0 >= challenger.since && draws(request.0, challenger.share))
     }
 
     fn asked(&mut self) -> &mut Arm {
@@ -219,6 +238,7 @@ impl RouteSlot {
     fn ask<R>(
         &mut self,
         challenger: bool,
+        decides: bool,
         ask: impl FnOnce(&mut Arm, &mut Tap) -> Result<R, Fault>,
     ) -> Result<R, Fault> {
         self.challenger_asked = challenger;
@@ -226,6 +246,10 @@ impl RouteSlot {
             Some(challenger) if self.challenger_asked => &mut challenger.arm,
             _ => &mut self.incumbent,
         };
+        if decides && arm.wants_snapshot() {
+            // It faulted while it was told what changed, and that has been booked.
+            return Err(Fault::new(FaultClass::Init, "the policy was asked before it had a view"));
+        }
         arm.settle();
         let outcome = ask(arm, &mut self.tap);
         if let Err(fault) = &outcome {
@@ -276,16 +300,22 @@ impl RoutePolicy for RouteSlot {
         self.incumbent.wants_overlap() || self.challenger.as_ref().is_some_and(|it| it.arm.wants_overlap())
     }
 
-    /// Whoever has a view already is started afresh, too: the events that led here have not been told.
+    /// Whoever has a view already is told the whole state as events: those that led here have not been told.
     fn init(&mut self, snapshot: &Snapshot) -> Result<(), Fault> {
-        self.start_afresh();
-        let mut outcome = Ok(());
-        if self.incumbent.wants_snapshot() {
-            outcome = self.ask(false, |arm, tap| arm.init(snapshot, tap));
+        let topology = (snapshot.epoch, snapshot.chains.len());
+        if std::mem::replace(&mut self.topology, topology) != topology {
+            // Other chains are more than events can tell.
+            self.start_afresh();
         }
-        if self.challenger.as_ref().is_some_and(|it| it.arm.wants_snapshot()) {
+        let events = snapshot.as_events();
+        let words: Vec<u64> = events.iter().flat_map(|event| event.words()).collect();
+        let tell = |arm: &mut Arm, tap: &mut Tap| {
+            if arm.wants_snapshot() { arm.init(snapshot, tap) } else { arm.apply(snapshot.seq, &events, &words, tap) }
+        };
+        let outcome = self.ask(false, false, tell);
+        if self.challenger.is_some() {
             // Its fault is its own affair: the one in charge is ready.
-            let _ = self.ask(true, |arm, tap| arm.init(snapshot, tap));
+            let _ = self.ask(true, false, tell);
         }
         outcome
     }
@@ -294,9 +324,9 @@ impl RoutePolicy for RouteSlot {
         let mut words = std::mem::take(&mut self.words);
         words.clear();
         words.extend(events.iter().flat_map(|event| event.words()));
-        let outcome = self.ask(false, |arm, tap| arm.apply(seq, events, &words, tap));
+        let outcome = self.ask(false, false, |arm, tap| arm.apply(seq, events, &words, tap));
         if self.challenger.is_some() {
-            let _ = self.ask(true, |arm, tap| arm.apply(seq, events, &words, tap));
+            let _ = self.ask(true, false, |arm, tap| arm.apply(seq, events, &words, tap));
         }
         self.words = words;
         outcome
@@ -304,14 +334,20 @@ impl RoutePolicy for RouteSlot {
 
     fn pick(&mut self, ask: &Pick, overlap: &[Overlap]) -> Result<RouteDecision, Fault> {
         let challenger = self.is_challengers(ask.id);
-        let answer = self.ask(challenger, |arm, tap| arm.pick(ask, overlap, tap));
+        self.last_pick = ask.id.0;
+        self.next_request = self.next_request.max(ask.id.0.saturating_add(1));
+        let answer = self.ask(challenger, true, |arm, tap| arm.pick(ask, overlap, tap));
+        if matches!(answer, Ok(RouteDecision::Reject(_))) {
+            self.observe_rejection(ask.id);
+        }
         self.turn_the_page();
         answer
     }
 
     fn pull(&mut self, ask: &Pull, waiting: &[Waiting]) -> Result<Option<u32>, Fault> {
         let challenger = self.challenger.as_ref().is_some_and(|challenger| draws(ask.rnd, challenger.share));
-        let answer = self.ask(challenger, |arm, tap| arm.pull(ask, waiting, tap));
+        self.pulled_by_challenger = challenger && self.challenger.is_some();
+        let answer = self.ask(challenger, true, |arm, tap| arm.pull(ask, waiting, tap));
         self.turn_the_page();
         answer
     }
@@ -328,12 +364,16 @@ impl RoutePolicy for RouteSlot {
     fn replaced(&mut self, answer: u64) {
         let number = self.asked().number;
         self.tap.write(|log| log.replaced(number, answer));
+        if self.challenger.is_some() && self.replaced.len() < REPLACED_MAX {
+            self.replaced.insert(self.last_pick);
+        }
     }
 
     fn stalled(&mut self, request: RequestId) {
         let fault =
             Fault::new(FaultClass::Stall, format!("request {} fitted and was left waiting for too long", request.0));
-        let challenger = self.is_challengers(request);
+        // Both were asked which request takes the room; the one that declined last is to blame.
+        let challenger = self.pulled_by_challenger && self.challenger.is_some();
         self.challenger_asked = challenger;
         let arm = self.asked();
         if arm.who().is_some() {

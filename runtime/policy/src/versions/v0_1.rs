@@ -14,6 +14,7 @@ use wit_parser::Resolve;
 
 use crate::instance::State;
 use crate::journal::Level;
+use crate::limits::FIGURE_FUEL;
 
 pub(crate) const VERSION: &str = "0.1.0";
 pub(crate) const HOST: &str = "pointsman:policy/host@0.1.0";
@@ -173,11 +174,13 @@ pub(crate) fn link_host(linker: &mut Linker<State>) -> Result<()> {
     host.func_wrap("log", |mut store: StoreContextMut<'_, State>, (level, message): (RawLevel, WasmStr)| {
         crate::journal::log(&mut store, level.into(), &message)
     })?;
-    host.func_wrap("count", |store: StoreContextMut<'_, State>, (id, by): (u32, u64)| {
+    host.func_wrap("count", |mut store: StoreContextMut<'_, State>, (id, by): (u32, u64)| {
+        crate::journal::charge(&mut store, FIGURE_FUEL)?;
         store.data().figures.count(id, by);
         Ok(())
     })?;
-    host.func_wrap("gauge", |store: StoreContextMut<'_, State>, (id, value): (u32, f64)| {
+    host.func_wrap("gauge", |mut store: StoreContextMut<'_, State>, (id, value): (u32, f64)| {
+        crate::journal::charge(&mut store, FIGURE_FUEL)?;
         store.data().figures.gauge(id, value);
         Ok(())
     })
