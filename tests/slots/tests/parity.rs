@@ -52,7 +52,7 @@ fn every_policy_decides_in_wasm_as_it_does_natively() {
     let host = PolicyHost::new().unwrap();
     for (name, start) in natives::ALL {
         let artifact = shipped(name);
-        for seed in 0..amount(30) {
+        for seed in 0..amount(15) {
             // A policy keeps state from instance to instance, so each history has one of its own.
             let mut slot = RouteSlot::default();
             drop(slot.swap_in(host.prepare(&artifact, "").unwrap(), Guard::default()));

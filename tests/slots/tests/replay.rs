@@ -65,7 +65,7 @@ fn replay(host: &PolicyHost, log: &LogFile) -> ReplayReport {
 #[test]
 fn a_replay_is_bit_identical_kills_included() {
     let host = PolicyHost::new().unwrap();
-    let (traffic, log) = traffic(&host, amount(8_000));
+    let (traffic, log) = traffic(&host, amount(5_000));
     let stats = traffic.engine.stats();
     assert_eq!(log.totals().1, 0, "nothing was dropped");
     let report = replay(&host, &log.export());
