@@ -8,7 +8,7 @@ pub mod natives;
 use std::path::Path;
 
 use pointsman_policy::exam::traffic::Traffic;
-use pointsman_policy::{Artifact, RouteSlot};
+use pointsman_policy::{Artifact, PolicyHost, RouteSlot};
 
 /// How much work a test does: `usual`, or what the environment variable `POINTSMAN_LONG` says for runs that take their time.
 #[must_use]
@@ -38,4 +38,11 @@ fn artifact(path: &str) -> Artifact {
 #[must_use]
 pub fn traffic(slot: RouteSlot, chains: usize, seed: u64) -> Traffic {
     Traffic::new(slot, chains, seed).expect("a good configuration")
+}
+
+/// A host that keeps compiled policies from one test to the next: without optimisation, compiling one takes more than a second.
+#[must_use]
+pub fn host() -> PolicyHost {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-policies");
+    PolicyHost::with_cache(&dir).expect("the host starts")
 }

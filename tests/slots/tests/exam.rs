@@ -1,14 +1,13 @@
 //! Every policy that ships passes its exam; policies that break a rule are told which.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails by panicking")]
 
-use pointsman_policy::PolicyHost;
 use pointsman_policy::exam::{Property, examine};
 use pointsman_policy::limits::HOT_FUEL;
 use pointsman_slots::{amount, hostile, natives, shipped};
 
 #[test]
 fn the_shipped_policies_pass() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     for (name, _) in natives::ALL {
         let report = examine(&host, &shipped(name), "", amount(16)).unwrap();
         assert_eq!(report.findings, [], "{name}");
@@ -18,7 +17,7 @@ fn the_shipped_policies_pass() {
 
 #[test]
 fn each_broken_rule_is_named() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     for (name, property, words) in [
         ("trap-on-fourth", Property::NeverFaults, "the fourth pick"),
         ("loop-in-save", Property::SurvivesRestarts, "save: fuel"),

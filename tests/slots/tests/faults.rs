@@ -26,7 +26,7 @@ const SUFFERED: Guard =
 
 #[test]
 fn one_call_in_ten_traps_and_nothing_is_lost() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     let requests = amount(10_000);
     let mut traffic = pointsman_slots::traffic(slot(&host, "trap-on-tenth", SUFFERED), 3, 1);
     // Few at once, so that every request is picked and none is pulled: a trap for each tenth request, exactly.
@@ -39,7 +39,7 @@ fn one_call_in_ten_traps_and_nothing_is_lost() {
 
 #[test]
 fn whatever_goes_wrong_has_its_class_and_costs_no_request() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     for (name, class) in [
         ("trap-on-fourth", FaultClass::Trap),
         ("loop-on-fourth", FaultClass::Fuel),
@@ -56,7 +56,7 @@ fn whatever_goes_wrong_has_its_class_and_costs_no_request() {
 
 #[test]
 fn with_the_guard_on_the_policy_before_it_takes_over() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     for name in ["forged-chain", "loop-on-fourth"] {
         let mut traffic = pointsman_slots::traffic(slot(&host, name, Guard::default()), 2, 3);
         traffic.run(400, 24);
@@ -68,7 +68,7 @@ fn with_the_guard_on_the_policy_before_it_takes_over() {
 
 #[test]
 fn one_that_never_dispatches_is_found_by_the_watchdog() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     let mut traffic = pointsman_slots::traffic(slot(&host, "always-queue", Guard::default()), 2, 4);
     traffic.run(100, 24);
     assert_eq!((traffic.answered, traffic.failed), (100, 0));
@@ -79,7 +79,7 @@ fn one_that_never_dispatches_is_found_by_the_watchdog() {
 
 #[test]
 fn one_that_always_takes_one_chain_is_slow_but_harmless() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     let mut traffic = pointsman_slots::traffic(slot(&host, "always-first", Guard::default()), 2, 5);
     traffic.run(300, 24);
     assert_eq!((traffic.answered, traffic.failed), (300, 0));

@@ -10,7 +10,7 @@ use pointsman_engine::ids::ChainId;
 use pointsman_engine::port::RoutePolicy;
 use pointsman_engine::snapshot::Snapshot;
 use pointsman_policy::exam::world::World;
-use pointsman_policy::{Guard, PolicyHost, RouteSlot};
+use pointsman_policy::{Guard, RouteSlot};
 use pointsman_slots::{amount, natives, shipped};
 
 fn renew(policy: &mut impl RoutePolicy, view: &Snapshot) -> bool {
@@ -49,7 +49,7 @@ fn history(slot: &mut RouteSlot, start: natives::Start, seed: u64, chains: u32, 
 
 #[test]
 fn every_policy_decides_in_wasm_as_it_does_natively() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     for (name, start) in natives::ALL {
         let artifact = shipped(name);
         for seed in 0..amount(15) {
@@ -64,7 +64,7 @@ fn every_policy_decides_in_wasm_as_it_does_natively() {
 
 #[test]
 fn jsq_in_wasm_decides_as_the_builtin_does() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     let jsq = shipped("route-jsq");
     for (seed, chains) in [(1, 1), (2, 2), (3, 7), (4, 64), (5, 512)] {
         let mut world = World::new(seed, chains);
@@ -98,7 +98,7 @@ fn jsq_in_wasm_decides_as_the_builtin_does() {
 
 #[test]
 fn round_robin_hands_its_turn_over() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     let mut slot = RouteSlot::default();
     let mut world = World::new(9, 3);
     for chain in &mut world.view.chains {
@@ -118,7 +118,7 @@ fn round_robin_hands_its_turn_over() {
 
 #[test]
 fn describes_itself_by_name_and_refuses_unknown_settings() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     for (name, _) in natives::ALL {
         assert_eq!(&*host.prepare(&shipped(name), "").unwrap().descriptor().name, *name);
         let refusal = host.prepare(&shipped(name), r#"{"no-such-setting": 1}"#).unwrap_err();

@@ -64,7 +64,7 @@ fn replay(host: &PolicyHost, log: &LogFile) -> ReplayReport {
 
 #[test]
 fn a_replay_is_bit_identical_kills_included() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     let (traffic, log) = traffic(&host, amount(5_000));
     let stats = traffic.engine.stats();
     assert_eq!(log.totals().1, 0, "nothing was dropped");
@@ -78,7 +78,7 @@ fn a_replay_is_bit_identical_kills_included() {
 
 #[test]
 fn one_flipped_bit_is_found_at_its_frame() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     let (_, log) = traffic(&host, 500);
     let whole = log.export();
     let ends: Vec<usize> = {
@@ -110,11 +110,11 @@ fn one_flipped_bit_is_found_at_its_frame() {
 
 #[test]
 fn each_part_of_a_bounded_log_can_be_replayed_by_itself() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     let (tap, log) = DecisionLog::start(0).unwrap();
     let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::default()), 4, 11);
     drop(traffic.slot.swap_in(host.prepare(&shipped("route-round-robin"), "").unwrap(), Guard::default()));
-    traffic.run(40_000, 40);
+    traffic.run(25_000, 40);
     traffic.slot.flush();
     log.sync();
     let report = replay(&host, &log.export());
@@ -125,7 +125,7 @@ fn each_part_of_a_bounded_log_can_be_replayed_by_itself() {
 
 #[test]
 fn another_policy_is_asked_the_same_questions() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
     let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::default()), 4, 11);
     drop(traffic.slot.swap_in(host.prepare(&shipped("route-jsq"), "").unwrap(), Guard::default()));
@@ -155,7 +155,7 @@ fn another_policy_is_asked_the_same_questions() {
 
 #[test]
 fn a_decision_is_explained_with_the_scores_behind_it() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     for (name, native) in [(Some("route-cache-aware"), false), (Some("route-jffc"), false), (None, true)] {
         let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
         let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::default()), 4, 11);
@@ -167,7 +167,7 @@ fn a_decision_is_explained_with_the_scores_behind_it() {
         log.sync();
         let find = |digest| name.map(shipped).filter(|artifact| artifact.digest() == digest);
         let mut scored = 0;
-        for request in 0..300 {
+        for request in (0..300).step_by(7) {
             let words = log.find(request).expect("each decision is in the log");
             let told = explain(&host, &find, &words).unwrap().expect("an explanation");
             assert_eq!((told.ask.id.0, told.chains.len(), told.policy.1.is_none()), (request, 4, native));
@@ -178,14 +178,14 @@ fn a_decision_is_explained_with_the_scores_behind_it() {
                 scored += 1;
             }
         }
-        assert!(scored > 100, "{name:?}: {scored}");
+        assert!(scored > 15, "{name:?}: {scored}");
         assert!(log.find(300).is_none());
     }
 }
 
 #[test]
 fn a_fallback_is_explained_by_its_class_and_what_the_builtin_did() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
     let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::default()), 2, 1);
     let guard = Guard { faults: false, ..Guard::default() };

@@ -17,7 +17,7 @@ fn recorded(host: &PolicyHost, bytes_max: usize) -> (RouteSlot, DecisionLog) {
 /// `POINTSMAN_LONG=1000` for a thousand swaps.
 #[test]
 fn swaps_at_full_load_lose_nothing() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     let (slot, log) = recorded(&host, usize::MAX);
     let mut traffic = pointsman_slots::traffic(slot, 3, 1);
     let artifacts: Vec<Artifact> =
@@ -77,7 +77,7 @@ fn trial(host: &PolicyHost, challenger: Artifact, slowness: f64, seed: u64) -> O
 
 #[test]
 fn a_policy_on_trial_that_makes_requests_slower_is_rolled_back() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     // It sends its half of the requests to the slow chain, so they take about a fifth longer than those that are spread.
     for seed in 0..5 {
         let why = trial(&host, hostile("always-first"), 1.2, seed).expect("a verdict");
@@ -88,7 +88,7 @@ fn a_policy_on_trial_that_makes_requests_slower_is_rolled_back() {
 /// `POINTSMAN_LONG=1000` for a thousand trials.
 #[test]
 fn a_policy_on_trial_against_itself_is_rolled_back_less_than_once_in_a_hundred() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     let trials = amount(10);
     let rolled_back =
         (0..trials).filter_map(|seed| trial(&host, shipped("route-round-robin"), 1.2, 1_000 + seed)).count();
@@ -97,7 +97,7 @@ fn a_policy_on_trial_against_itself_is_rolled_back_less_than_once_in_a_hundred()
 
 #[test]
 fn a_shadow_sees_all_and_decides_nothing() {
-    let host = PolicyHost::new().unwrap();
+    let host = pointsman_slots::host();
     let alone = {
         let (slot, _log) = recorded(&host, 0);
         let mut traffic = pointsman_slots::traffic(slot, 3, 7);
