@@ -185,8 +185,8 @@ impl<'a> Replay<'a> {
     ) {
         self.report.faults += u64::from(recorded.fault.is_some());
         let Some(subject) = self.arms[arm].as_mut() else {
-            // It had no view, or the log has a gap.
-            self.report.skipped += 1;
+            // It had no view then either; or the log has a gap.
+            self.report.skipped += u64::from(recorded.fault != Some(FaultClass::Init));
             return;
         };
         if recorded.fault == Some(FaultClass::Deadline) {

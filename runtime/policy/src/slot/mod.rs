@@ -246,13 +246,13 @@ impl RouteSlot {
             Some(challenger) if self.challenger_asked => &mut challenger.arm,
             _ => &mut self.incumbent,
         };
-        if decides && arm.wants_snapshot() {
-            // It faulted while it was told what changed, and that has been booked.
-            return Err(Fault::new(FaultClass::Init, "the policy was asked before it had a view"));
-        }
+        // Without a view it faulted while it was told what changed, and that has been booked.
+        let is_news = !decides || !arm.wants_snapshot();
         arm.settle();
         let outcome = ask(arm, &mut self.tap);
-        if let Err(fault) = &outcome {
+        if let Err(fault) = &outcome
+            && is_news
+        {
             let after = arm.book(fault, true);
             self.after(fault, after);
         }
