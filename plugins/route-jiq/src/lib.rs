@@ -5,7 +5,7 @@
 //! the one that is drawn. What an idle chain has room for is kept ready, in a list of its own, so that counting looks at
 //! one number a chain, and at none while no chain is idle.
 
-use pointsman_sdk::{Candidate, Chain, ChainId, Cluster, Decision, Event, InitError};
+use pointsman_sdk::{Candidate, Chain, Cluster, Decision, Event, InitError};
 use pointsman_sdk::{Overlap, Request, RoutePolicy, no_knobs};
 
 /// Items that are counted in one turn of a loop, without a branch: a guest pays for every turn.
@@ -22,15 +22,6 @@ pub struct Jiq {
 /// One more than the most tokens that a job may reserve on this chain, 0 unless it is idle and can take one.
 fn idle_room(chain: &Chain) -> u64 {
     if chain.busy() == 0 && chain.fits(0) { u64::from(chain.free_tokens()) + 1 } else { 0 }
-}
-
-/// Where a chain stands in the cluster. Ids are dense as a rule, so the id is the index; a gap costs a binary search.
-fn position(id: ChainId, chains: &[Chain]) -> Option<usize> {
-    let guess = id.0 as usize;
-    if chains.get(guess).is_some_and(|chain| chain.id() == id) {
-        return Some(guess);
-    }
-    chains.binary_search_by_key(&id, Chain::id).ok()
 }
 
 /// How many items are so.
@@ -84,7 +75,7 @@ impl RoutePolicy for Jiq {
 
     fn on_event(&mut self, event: Event, cluster: &Cluster) {
         let (Event::Busy(id, _) | Event::FreeTokens(id, _) | Event::Open(id, _)) = event else { return };
-        let Some(at) = position(id, cluster.chains()) else { return };
+        let Some(at) = cluster.position(id) else { return };
         if let (Some(chain), Some(room)) = (cluster.chains().get(at), self.rooms.get_mut(at)) {
             let was_idle = usize::from(*room > 0);
             *room = idle_room(chain);
@@ -119,7 +110,8 @@ pointsman_sdk::export_route!(Jiq);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pointsman_sdk::testing::{Harness, cluster, request, waiting};
+    use pointsman_sdk::ChainId;
+    use pointsman_sdk::testing::{Harness, cluster, history, request, sparse, waiting};
 
     fn jiq(chains: &[(u32, u32)]) -> Harness<Jiq> {
         Harness::new("", cluster(chains)).unwrap()
@@ -192,35 +184,6 @@ mod tests {
     #[test]
     fn has_no_settings() {
         assert!(Harness::<Jiq>::new("{\"d\": 2}", cluster(&[])).is_err());
-    }
-
-    /// Idle chains of four jobs and 100 tokens with gaps between their ids.
-    fn sparse(chains: u32) -> Cluster {
-        let chain = |at| Chain::new(ChainId(at * 3), 4, 100).with_state(0, true, 100);
-        Cluster::new(1, 0, (0..chains).map(chain).collect(), 0)
-    }
-
-    /// Random bits (SplitMix64), with an event about one of [`sparse`] chains or without.
-    fn history(chains: u32, mut check: impl FnMut(u64, Option<Event>)) {
-        let mut state = 7_u64;
-        let mut throw = |below: u64| {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut rnd = state;
-            rnd = (rnd ^ (rnd >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            rnd = (rnd ^ (rnd >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (rnd ^ (rnd >> 31)) % below
-        };
-        for _ in 0..20_000 {
-            let id = ChainId(throw(u64::from(chains)) as u32 * 3);
-            let event = match throw(8) {
-                0..3 => Some(Event::Busy(id, throw(6) as u32)),
-                3 => Some(Event::FreeTokens(id, throw(100) as u32)),
-                4 => Some(Event::Open(id, throw(3) > 0)),
-                5 => Some(Event::Service(id, [0, 1, 90, 100, 110, 5000][throw(6) as usize])),
-                _ => None,
-            };
-            check(throw(u64::MAX), event);
-        }
     }
 
     #[test]

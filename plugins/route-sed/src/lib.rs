@@ -14,7 +14,7 @@
 //! A delay changes only with an event about its chain, so each is kept ready as one number, and `pick` compares one
 //! number a chain. Whether a chain can take the request is looked at only where its delay would win.
 
-use pointsman_sdk::{Candidate, Chain, ChainId, Cluster, Decision, Event, InitError, Micros};
+use pointsman_sdk::{Candidate, Chain, Cluster, Decision, Event, InitError, Micros};
 use pointsman_sdk::{Overlap, Request, RoutePolicy, no_knobs};
 
 /// Loads are kept in fractions of a job.
@@ -68,15 +68,6 @@ impl Speed {
     fn key(self, busy: u32) -> u64 {
         self.per_job.saturating_mul(u64::from(busy) + 1).min(FAR)
     }
-}
-
-/// Where a chain stands in the cluster. Ids are dense as a rule, so the id is the index; a gap costs a binary search.
-fn position(id: ChainId, chains: &[Chain]) -> Option<usize> {
-    let guess = id.0 as usize;
-    if chains.get(guess).is_some_and(|chain| chain.id() == id) {
-        return Some(guess);
-    }
-    chains.binary_search_by_key(&id, Chain::id).ok()
 }
 
 /// The policy. Its state is what each chain's time was measured at, in the order of the cluster's chains.
@@ -149,7 +140,7 @@ impl RoutePolicy for Sed {
 
     fn on_event(&mut self, event: Event, cluster: &Cluster) {
         let (Event::Service(id, _) | Event::Busy(id, _)) = event else { return };
-        let Some(at) = position(id, cluster.chains()) else { return };
+        let Some(at) = cluster.position(id) else { return };
         let (Some(chain), Some(speed)) = (cluster.chains().get(at), self.speeds.get_mut(at)) else { return };
         if let Event::Service(_, service) = event {
             // The job that was measured has left already.
@@ -197,7 +188,7 @@ pointsman_sdk::export_route!(Sed);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pointsman_sdk::testing::{Harness, cluster, request, waiting};
+    use pointsman_sdk::testing::{Harness, cluster, history, request, sparse, waiting};
     use pointsman_sdk::{ChainId, Saved};
 
     /// Chains of 100 tokens with these capacities, running jobs and service times.
@@ -348,35 +339,6 @@ mod tests {
     #[test]
     fn has_no_settings() {
         assert!(Harness::<Sed>::new("{\"d\": 2}", cluster(&[])).is_err());
-    }
-
-    /// Idle chains of four jobs and 100 tokens with gaps between their ids.
-    fn sparse(chains: u32) -> Cluster {
-        let chain = |at| Chain::new(ChainId(at * 3), 4, 100).with_state(0, true, 100);
-        Cluster::new(1, 0, (0..chains).map(chain).collect(), 0)
-    }
-
-    /// Random bits (SplitMix64), with an event about one of [`sparse`] chains or without.
-    fn history(chains: u32, mut check: impl FnMut(u64, Option<Event>)) {
-        let mut state = 7_u64;
-        let mut throw = |below: u64| {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut rnd = state;
-            rnd = (rnd ^ (rnd >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            rnd = (rnd ^ (rnd >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (rnd ^ (rnd >> 31)) % below
-        };
-        for _ in 0..20_000 {
-            let id = ChainId(throw(u64::from(chains)) as u32 * 3);
-            let event = match throw(8) {
-                0..3 => Some(Event::Busy(id, throw(6) as u32)),
-                3 => Some(Event::FreeTokens(id, throw(100) as u32)),
-                4 => Some(Event::Open(id, throw(3) > 0)),
-                5 => Some(Event::Service(id, [0, 1, 90, 100, 110, 5000][throw(6) as usize])),
-                _ => None,
-            };
-            check(throw(u64::MAX), event);
-        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! A key has no room for an estimate of thousands of years. Once there is a chain with such a time, `Keys::are_exact` is
 //! false for good, and `pick` compares ranks at length.
 
-use pointsman_sdk::{Chain, ChainId, Cluster, Event, Micros};
+use pointsman_sdk::{Chain, Cluster, Event, Micros};
 
 use super::{estimate, speed};
 
@@ -31,15 +31,6 @@ fn key(chain: &Chain) -> u64 {
     u64::from(speed(chain)) << ESTIMATE_BITS | estimate(chain).min(ESTIMATE_MAX)
 }
 
-/// Where a chain stands in the cluster. Ids are dense as a rule, so the id is the index; a gap costs a binary search.
-fn position(id: ChainId, chains: &[Chain]) -> Option<usize> {
-    let guess = id.0 as usize;
-    if chains.get(guess).is_some_and(|chain| chain.id() == id) {
-        return Some(guess);
-    }
-    chains.binary_search_by_key(&id, Chain::id).ok()
-}
-
 impl Keys {
     /// Those of the chains as they are now.
     pub fn new(cluster: &Cluster) -> Self {
@@ -50,7 +41,7 @@ impl Keys {
     /// Brings the key of the chain of this event up to date. `cluster` has the event already.
     pub fn update(&mut self, event: Event, cluster: &Cluster) {
         let (Event::Service(id, _) | Event::Busy(id, _)) = event else { return };
-        let Some(at) = position(id, cluster.chains()) else { return };
+        let Some(at) = cluster.position(id) else { return };
         if let (Some(chain), Some(entry)) = (cluster.chains().get(at), self.keys.get_mut(at)) {
             *entry = key(chain);
             self.are_exact &= chain.service() < TOO_LONG;

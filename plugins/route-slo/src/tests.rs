@@ -1,7 +1,7 @@
 //! The policy as the host meets it.
 
 use super::*;
-use pointsman_sdk::testing::{Harness, cluster, request, waiting};
+use pointsman_sdk::testing::{Harness, cluster, history, request, sparse, waiting};
 use pointsman_sdk::{ChainId, Saved};
 
 const MS: Micros = 1000;
@@ -300,35 +300,6 @@ fn wrong_settings_are_refused_by_name() {
     let range = "setting \"default_ms\" must be a whole number from 0 to 86400000";
     assert_eq!(refused("{\"default_ms\": 86400001}"), range);
     assert_eq!(refused("{\"shed\": 1}"), "setting \"shed\" must be true or false");
-}
-
-/// Idle chains of four jobs and 100 tokens with gaps between their ids.
-fn sparse(chains: u32) -> Cluster {
-    let chain = |at| Chain::new(ChainId(at * 3), 4, 100).with_state(0, true, 100);
-    Cluster::new(1, 0, (0..chains).map(chain).collect(), 0)
-}
-
-/// Random bits (SplitMix64), with an event about one of [`sparse`] chains or without.
-fn history(chains: u32, mut check: impl FnMut(u64, Option<Event>)) {
-    let mut state = 7_u64;
-    let mut throw = |below: u64| {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut rnd = state;
-        rnd = (rnd ^ (rnd >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        rnd = (rnd ^ (rnd >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (rnd ^ (rnd >> 31)) % below
-    };
-    for _ in 0..20_000 {
-        let id = ChainId(throw(u64::from(chains)) as u32 * 3);
-        let event = match throw(8) {
-            0..3 => Some(Event::Busy(id, throw(6) as u32)),
-            3 => Some(Event::FreeTokens(id, throw(100) as u32)),
-            4 => Some(Event::Open(id, throw(3) > 0)),
-            5 => Some(Event::Service(id, [0, 1, 90, 100, 110, 5000][throw(6) as usize])),
-            _ => None,
-        };
-        check(throw(u64::MAX), event);
-    }
 }
 
 #[test]

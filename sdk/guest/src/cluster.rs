@@ -184,8 +184,10 @@ impl Cluster {
         self.seq = seq;
     }
 
-    /// Ids are dense as a rule, so the id is the index; a gap costs a binary search.
-    fn position(&self, id: ChainId) -> Option<usize> {
+    /// The index of the chain with this id in [`Self::chains`]. Ids are dense as a rule, so the id is the index; a gap costs a
+    /// binary search.
+    #[must_use]
+    pub fn position(&self, id: ChainId) -> Option<usize> {
         let guess = id.0 as usize;
         if self.chains.get(guess).is_some_and(|chain| chain.id == id) {
             return Some(guess);

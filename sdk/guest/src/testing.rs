@@ -120,6 +120,36 @@ pub fn waiting(id: u64, reserve: u32) -> Waiting {
     Waiting { id, reserve, prompt: reserve / 2, ..Waiting::default() }
 }
 
+/// A snapshot of open, idle chains of four jobs and 100 tokens, whose ids have gaps: every third number is one.
+#[must_use]
+pub fn sparse(chains: u32) -> Cluster {
+    let chain = |at| Chain::new(ChainId(at * 3), 4, 100).with_state(0, true, 100);
+    Cluster::new(1, 0, (0..chains).map(chain).collect(), 0)
+}
+
+/// A long random history of a cluster of [`sparse`] chains: random bits (SplitMix64), with an event or without. The same each time.
+pub fn history(chains: u32, mut check: impl FnMut(u64, Option<Event>)) {
+    let mut state = 7_u64;
+    let mut throw = |below: u64| {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut rnd = state;
+        rnd = (rnd ^ (rnd >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        rnd = (rnd ^ (rnd >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (rnd ^ (rnd >> 31)) % below
+    };
+    for _ in 0..20_000 {
+        let id = ChainId(throw(u64::from(chains)) as u32 * 3);
+        let event = match throw(8) {
+            0..3 => Some(Event::Busy(id, throw(6) as u32)),
+            3 => Some(Event::FreeTokens(id, throw(100) as u32)),
+            4 => Some(Event::Open(id, throw(3) > 0)),
+            5 => Some(Event::Service(id, [0, 1, 90, 100, 110, 5000][throw(6) as usize])),
+            _ => None,
+        };
+        check(throw(u64::MAX), event);
+    }
+}
+
 fn words(overlap: &[Overlap]) -> Vec<u64> {
     overlap.iter().map(|it| it.word()).collect()
 }
