@@ -12,6 +12,11 @@ static SHIPPED: &[(&str, &[u8])] = &include!(concat!(env!("OUT_DIR"), "/shipped.
 /// Uploaded policies that are remembered; the oldest is forgotten first.
 const UPLOADED_MAX: usize = 32;
 
+/// What a command line names: the bytes of a file, or else a name or digest.
+pub fn source(policy: &str) -> PolicySource {
+    std::fs::read(policy).map_or_else(|_| PolicySource::Name(policy.to_owned()), PolicySource::Bytes)
+}
+
 /// The registry of one server.
 #[derive(Default)]
 pub struct Registry {

@@ -89,6 +89,12 @@ impl FaultClass {
         Self::Stall,
     ];
 
+    /// The place of this class in [`Self::ALL`], which lists them in the order of their declaration.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
     /// The name used in metrics and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -120,5 +126,17 @@ impl Fault {
     /// A fault of `class` with its explanation.
     pub fn new(class: FaultClass, detail: impl Into<String>) -> Self {
         Self { class, detail: detail.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_classes_are_listed_in_the_order_of_their_declaration() {
+        for (index, class) in FaultClass::ALL.into_iter().enumerate() {
+            assert_eq!(class.index(), index);
+        }
     }
 }

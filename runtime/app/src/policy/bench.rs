@@ -3,13 +3,11 @@
 //! Every figure in nanoseconds is over many batches: minimum, median and 99th percentile of the batches' means. On a busy machine the
 //! minimum is the one that repeats. Fuel repeats exactly.
 
-use std::fs;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use pointsman_api::service::PolicySource;
 use pointsman_engine::builtin::Builtin;
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::port::{Overlap, Pick, Pull, RoutePolicy, Waiting};
@@ -19,7 +17,7 @@ use pointsman_policy::{Artifact, DecisionLog, Guard, PolicyHost, RouteSlot, Tap}
 use serde_json::{Value, json};
 
 use crate::config::policy_host;
-use crate::policies::Registry;
+use crate::policies::{Registry, source};
 
 /// Batches of a row; fewer when they take longer than [`ROW_TIME`].
 const BATCHES: usize = 200;
@@ -29,11 +27,7 @@ const CHAINS: [u32; 3] = [2, 64, 512];
 
 /// Measures a component, or a policy that ships.
 pub(super) fn bench(policy: &str, config: &str, as_json: bool) -> anyhow::Result<()> {
-    let source = match fs::read(policy) {
-        Ok(bytes) => PolicySource::Bytes(bytes),
-        Err(_) => PolicySource::Name(policy.to_owned()),
-    };
-    let (_, artifact) = Registry::default().find(source)?;
+    let (_, artifact) = Registry::default().find(source(policy))?;
     let host = policy_host()?;
     let mut table = Table::begin(as_json);
     for chains in CHAINS {

@@ -13,7 +13,7 @@ use pointsman_policy::{Artifact, Digest};
 use serde_json::json;
 
 use crate::config::policy_host;
-use crate::policies::Registry;
+use crate::policies::{Registry, source};
 
 pub(super) fn build(dir: &Path, output: &Path, as_json: bool) -> anyhow::Result<()> {
     let built = pointsman_pack::build_policy(dir)?;
@@ -53,11 +53,7 @@ pub(super) fn replay(
     let (host, registry) = (policy_host()?, Registry::default());
     match with {
         Some(policy) => {
-            let source = match fs::read(policy) {
-                Ok(bytes) => PolicySource::Bytes(bytes),
-                Err(_) => PolicySource::Name(policy.to_owned()),
-            };
-            let candidate = host.prepare(&registry.find(source)?.1, config)?;
+            let candidate = host.prepare(&registry.find(source(policy))?.1, config)?;
             let mut rival = host.rival(candidate);
             for frame in log.frames() {
                 rival.step(&frame?.1);

@@ -8,7 +8,9 @@
 //! An *arm* is 0 for the policy in charge and 1 for its challenger. Written by the slot on the engine's thread, so encoding only
 //! appends to a vector; read from files by [`crate::replay`], so decoding trusts nothing.
 
-use pointsman_engine::decision::FaultClass;
+use std::borrow::Borrow;
+
+use pointsman_engine::decision::{Fault, FaultClass};
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::port::{Pick, Pull};
 use pointsman_engine::snapshot::{ChainView, Snapshot};
@@ -34,6 +36,16 @@ pub struct Outcome {
     pub answer: u64,
     /// Fuel that the guest used; 0 for the builtin.
     pub fuel: u64,
+}
+
+impl Outcome {
+    /// How a call ended that took so much fuel.
+    pub(crate) fn of(answer: Result<u64, impl Borrow<Fault>>, fuel: u64) -> Self {
+        match answer {
+            Ok(answer) => Self { fault: None, answer, fuel },
+            Err(fault) => Self { fault: Some(fault.borrow().class), answer: 0, fuel },
+        }
+    }
 }
 
 /// The beginning of an arm's stay, or of a new part of it: from here on it can be replayed.
@@ -171,7 +183,7 @@ impl Writer<'_> {
 }
 
 fn class_code(class: Option<FaultClass>) -> u64 {
-    class.and_then(|class| FaultClass::ALL.iter().position(|other| *other == class)).map_or(0, |at| at as u64 + 1)
+    class.map_or(0, |class| class.index() as u64 + 1)
 }
 
 fn push_outcome(words: &mut Vec<u64>, outcome: Outcome) {
@@ -191,6 +203,16 @@ fn push_bytes(words: &mut Vec<u64>, bytes: &[u8]) {
 /// The number of words of the whole frame that begins with `head`.
 pub(crate) fn frame_words(head: u64) -> usize {
     (head & 0xffff_ffff) as usize + 1
+}
+
+/// The whole frames in words that hold nothing else.
+pub(crate) fn split(words: &[u64]) -> impl Iterator<Item = &[u64]> {
+    let mut rest = words;
+    std::iter::from_fn(move || {
+        let (frame, after) = rest.split_at_checked(frame_words(*rest.first()?))?;
+        rest = after;
+        Some(frame)
+    })
 }
 
 /// Whether a frame with this head begins an arm that can be replayed from there: arm 0 starts.

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use sha2::{Digest as _, Sha256};
 
-use super::frame::{Body, Frame, frame_words, starts_chunk};
+use super::frame::{Body, Frame, frame_words, split, starts_chunk};
 use crate::limits::RECORD_CHUNK_WORDS;
 
 const MAGIC: &[u8; 8] = b"PTSMLOG1";
@@ -58,12 +58,7 @@ impl Ring {
 
     /// Appends whole frames.
     pub fn append(&mut self, batch: &[u64]) {
-        let mut rest = batch;
-        while let Some(&head) = rest.first() {
-            let Some((frame, after)) = rest.split_at_checked(frame_words(head)) else { break };
-            rest = after;
-            self.append_frame(frame);
-        }
+        split(batch).for_each(|frame| self.append_frame(frame));
     }
 
     fn append_frame(&mut self, frame: &[u64]) {

@@ -9,7 +9,7 @@ use pointsman_engine::snapshot::{ChainView, Snapshot};
 use super::{Find, Replay, ReplayError, events, overlaps};
 use crate::artifact::Digest;
 use crate::host::PolicyHost;
-use crate::record::frame::{Body, Frame, Outcome, frame_words};
+use crate::record::frame::{Body, Frame, Outcome, split};
 
 /// One chain in an explanation.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,13 +60,7 @@ impl Explanation {
 /// # Errors
 /// The policy is not at hand any more.
 pub fn explain(host: &PolicyHost, find: Find<'_>, words: &[u64]) -> Result<Option<Explanation>, ReplayError> {
-    let mut frames = Vec::new();
-    let mut rest = words;
-    while let Some(&head) = rest.first() {
-        let Some((frame, after)) = rest.split_at_checked(frame_words(head)) else { break };
-        frames.extend(Frame::decode(frame));
-        rest = after;
-    }
+    let frames: Vec<Frame> = split(words).filter_map(|frame| Frame::decode(frame).ok()).collect();
     let Some(last) = frames.iter().rposition(|frame| matches!(frame.body, Body::Pick(..))) else { return Ok(None) };
     let (before, after) = frames.split_at(last);
     let [Frame { arm, body: Body::Pick(ask, overlap, outcome) }, after @ ..] = after else { return Ok(None) };

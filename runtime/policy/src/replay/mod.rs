@@ -12,7 +12,7 @@ pub mod shadow;
 use std::collections::BTreeMap;
 
 use pointsman_engine::builtin::Builtin;
-use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
+use pointsman_engine::decision::{FaultClass, RouteDecision};
 use pointsman_engine::port::{Overlap, Pick, Pull, RoutePolicy, Waiting};
 use pointsman_engine::snapshot::RouteEvent;
 
@@ -143,7 +143,7 @@ impl<'a> Replay<'a> {
     fn start(&mut self, frame: u64, start: &Start) -> Result<(Option<Subject>, Outcome), ReplayError> {
         let Some(digest) = start.digest else {
             let mut builtin = Builtin::default();
-            let outcome = told(builtin.init(&start.snapshot).map(|()| 0), 0);
+            let outcome = Outcome::of(builtin.init(&start.snapshot).map(|()| 0), 0);
             return Ok((Some(Subject::Builtin(builtin)), outcome));
         };
         let key = (digest, start.config.clone());
@@ -155,10 +155,10 @@ impl<'a> Replay<'a> {
         let policy = &self.known[&key];
         let mut instance = match policy.instantiate() {
             Ok(instance) => instance,
-            Err(fault) => return Ok((None, told(Err(fault), 0))),
+            Err(fault) => return Ok((None, Outcome::of(Err(fault), 0))),
         };
         let outcome = instance.init(&start.config, &start.snapshot, start.previous.clone()).map(|()| 0);
-        let outcome = told(outcome, instance.fuel_used());
+        let outcome = Outcome::of(outcome, instance.fuel_used());
         Ok((outcome.fault.is_none().then(|| Subject::Guest(Box::new(instance))), outcome))
     }
 
@@ -213,21 +213,21 @@ impl Subject {
         match self {
             Self::Builtin(builtin) => {
                 let events: Vec<RouteEvent> = events(words).collect();
-                (told(builtin.apply(seq, &events).map(|()| 0), 0), true)
+                (Outcome::of(builtin.apply(seq, &events).map(|()| 0), 0), true)
             }
             Self::Guest(guest) => {
                 let outcome = guest.apply(seq, words).map(|()| 0);
-                survived(told(outcome, guest.fuel_used()), |_| true)
+                survived(Outcome::of(outcome, guest.fuel_used()), |_| true)
             }
         }
     }
 
     fn pick(&mut self, ask: &Pick, overlap: Option<&[u64]>) -> (Outcome, bool) {
         match self {
-            Self::Builtin(builtin) => (told(builtin.pick(ask, &[]).map(RouteDecision::encode), 0), true),
+            Self::Builtin(builtin) => (Outcome::of(builtin.pick(ask, &[]).map(RouteDecision::encode), 0), true),
             Self::Guest(guest) => {
                 let outcome = guest.pick(ask, overlap);
-                survived(told(outcome, guest.fuel_used()), |word| RouteDecision::decode(word).is_ok())
+                survived(Outcome::of(outcome, guest.fuel_used()), |word| RouteDecision::decode(word).is_ok())
             }
         }
     }
@@ -236,20 +236,13 @@ impl Subject {
         match self {
             Self::Builtin(builtin) => {
                 let index = builtin.pull(ask, &waiting(words)).map(|index| index.unwrap_or(u32::MAX).into());
-                (told(index, 0), true)
+                (Outcome::of(index, 0), true)
             }
             Self::Guest(guest) => {
                 let outcome = guest.pull(ask, words).map(u64::from);
-                survived(told(outcome, guest.fuel_used()), |index| pulled(index as u32, words.len() / 4).is_ok())
+                survived(Outcome::of(outcome, guest.fuel_used()), |index| pulled(index as u32, words.len() / 4).is_ok())
             }
         }
-    }
-}
-
-fn told(answer: Result<u64, Fault>, fuel: u64) -> Outcome {
-    match answer {
-        Ok(answer) => Outcome { fault: None, answer, fuel },
-        Err(fault) => Outcome { fault: Some(fault.class), answer: 0, fuel },
     }
 }
 

@@ -217,9 +217,7 @@ impl Rival {
 
     /// The instance is gone; the next start makes another.
     fn fault(&mut self, fault: Fault) {
-        if let Some(at) = FaultClass::ALL.iter().position(|class| *class == fault.class) {
-            self.report.faults[at] += 1;
-        }
+        self.report.faults[fault.class.index()] += 1;
         self.live = None;
         self.report.last_fault = Some(fault);
     }

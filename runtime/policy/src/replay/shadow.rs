@@ -12,7 +12,7 @@ use std::{io, thread};
 use super::rival::{Rival, RivalReport};
 use crate::artifact::Digest;
 use crate::host::{Candidate, Descriptor};
-use crate::record::frame::{Frame, frame_words};
+use crate::record::frame::{Frame, split};
 use crate::record::{Batch, DecisionLog};
 
 /// How long a shadow waits for frames before it looks whether it should stop.
@@ -66,14 +66,7 @@ fn follow(batches: &Receiver<Batch>, mut rival: Rival, shared: &Shared) {
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        let mut rest = &*batch;
-        while let Some(&head) = rest.first() {
-            let Some((frame, after)) = rest.split_at_checked(frame_words(head)) else { break };
-            if let Ok(frame) = Frame::decode(frame) {
-                rival.step(&frame);
-            }
-            rest = after;
-        }
+        split(&batch).filter_map(|frame| Frame::decode(frame).ok()).for_each(|frame| rival.step(&frame));
         // Settled without waiting for the next frame: what replaces a decision comes in the same batch as a rule.
         rival.settle();
         *shared.report.lock().unwrap_or_else(PoisonError::into_inner) = rival.report().clone();

@@ -162,7 +162,7 @@ impl Arm {
         let (digest, name, config) = self.who().map_or((None, "builtin", ""), |policy| {
             (Some(policy.digest()), &*policy.descriptor().name, policy.config())
         });
-        let how = told(outcome.as_ref().map(|()| 0), fuel);
+        let how = Outcome::of(outcome.as_ref().map(|()| 0), fuel);
         let (number, generation) = (self.number, self.generation);
         tap.write(|log| log.start(number, generation, digest, name, config, snapshot, previous.as_ref(), how));
         outcome
@@ -177,7 +177,7 @@ impl Arm {
                 None => return Ok(()),
             },
         };
-        let (number, how) = (self.number, told(outcome.as_ref().map(|()| 0), fuel));
+        let (number, how) = (self.number, Outcome::of(outcome.as_ref().map(|()| 0), fuel));
         tap.write(|log| log.apply(number, seq, words, how));
         outcome
     }
@@ -197,7 +197,7 @@ impl Arm {
                 (word, fuel, affine)
             }
         };
-        let (number, how) = (self.number, told(word.as_ref().copied(), fuel));
+        let (number, how) = (self.number, Outcome::of(word.as_ref().copied(), fuel));
         tap.write(|log| log.pick(number, ask, affine, how));
         RouteDecision::decode(word?)
     }
@@ -213,7 +213,7 @@ impl Arm {
             // To take nothing is easy, and makes up for no fault.
             Mind::Policy(guest) => guest.decide(|live| live.pull(ask, &words), |index| *index != u32::MAX),
         };
-        let (number, how) = (self.number, told(index.as_ref().map(|index| u64::from(*index)), fuel));
+        let (number, how) = (self.number, Outcome::of(index.as_ref().map(|index| u64::from(*index)), fuel));
         tap.write(|log| log.pull(number, ask, &words, how));
         pulled(index?, waiting.len())
     }
@@ -227,22 +227,13 @@ impl Arm {
 
     /// Books a fault. With `dies` the instance is gone; a refused answer costs a strike only.
     pub fn book(&mut self, fault: &Fault, dies: bool) -> After {
-        if let Some(at) = FaultClass::ALL.iter().position(|class| *class == fault.class) {
-            self.faults[at] += 1;
-        }
+        self.faults[fault.class.index()] += 1;
         let Mind::Policy(guest) = &mut self.mind else {
             // The builtin reads the same tables as the guard; a stale view is the only way here, and the next one renews it.
             self.mind = Mind::Builtin(Builtin::default());
             return After::GoOn;
         };
         guest.book(fault, dies)
-    }
-}
-
-fn told(answer: Result<u64, &Fault>, fuel: u64) -> Outcome {
-    match answer {
-        Ok(answer) => Outcome { fault: None, answer, fuel },
-        Err(fault) => Outcome { fault: Some(fault.class), answer: 0, fuel },
     }
 }
 

@@ -99,21 +99,13 @@ impl RouteSlot {
 
     /// Takes out the policy that answered last, unless it is to be suffered.
     pub(super) fn misbehaved(&mut self, challenger: bool, why: &str) {
-        let arm = match &self.challenger {
-            Some(other) if challenger => &other.arm,
-            _ => &self.incumbent,
-        };
-        if arm.guard.faults {
+        if self.arm(challenger).guard.faults {
             self.remove(challenger, why);
         }
     }
 
     fn remove(&mut self, challenger: bool, why: &str) {
-        let arm = match &self.challenger {
-            Some(other) if challenger => &other.arm,
-            _ => &self.incumbent,
-        };
-        let Some(policy) = arm.who() else { return };
+        let Some(policy) = self.arm(challenger).who() else { return };
         let (digest, name) = (policy.digest(), policy.descriptor().name.to_string());
         let retired = if challenger {
             self.generation += 1;

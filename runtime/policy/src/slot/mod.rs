@@ -202,10 +202,7 @@ impl RouteSlot {
     /// Fuel that the last call took; 0 for the builtin.
     #[must_use]
     pub fn fuel_used(&self) -> u64 {
-        match &self.challenger {
-            Some(challenger) if self.challenger_asked => challenger.arm.fuel_used(),
-            _ => self.incumbent.fuel_used(),
-        }
+        self.arm(self.challenger_asked).fuel_used()
     }
 
     /// The generation; grows with every change of who decides.
@@ -227,6 +224,15 @@ impl RouteSlot {
             .is_some_and(|challenger| request.0 >= challenger.since && draws(request.0, challenger.share))
     }
 
+    /// The challenger's arm if it is asked for and there is one, else that of the one in charge.
+    fn arm(&self, challenger: bool) -> &Arm {
+        match &self.challenger {
+            Some(other) if challenger => &other.arm,
+            _ => &self.incumbent,
+        }
+    }
+
+    /// The arm that was asked last.
     fn asked(&mut self) -> &mut Arm {
         match &mut self.challenger {
             Some(challenger) if self.challenger_asked => &mut challenger.arm,
