@@ -11,7 +11,7 @@
 //! about 100 µs and 16 MiB; `pointsman_sdk::log` sends a line to the operator, and so does a panic before it ends you.
 
 use pointsman_sdk::{
-    Candidate, Cluster, Decision, Event, InitError, Overlap, Pull, Request, RoutePolicy, Waiting, no_knobs,
+    Candidate, Cluster, Decision, Event, InitError, Overlap, Policy, Pull, Request, RoutePolicy, Waiting, no_knobs,
 };
 
 /// First fit: the first chain, by id, that can take the request.
@@ -19,7 +19,7 @@ use pointsman_sdk::{
 /// State that you keep between calls goes into this struct; keep what `pick` needs ready, so that it need not search.
 pub struct FirstFit;
 
-impl RoutePolicy for FirstFit {
+impl Policy for FirstFit {
     const NAME: &str = "policy-template";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -27,7 +27,9 @@ impl RoutePolicy for FirstFit {
     fn init(config: &str, _cluster: &Cluster) -> Result<Self, InitError> {
         no_knobs(config).map(|()| Self)
     }
+}
 
+impl RoutePolicy for FirstFit {
     /// The one decision that you must make. `ask.reserve` tokens are reserved for the request on the chain that you name.
     fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision {
         match cluster.chains().iter().find(|chain| chain.fits(ask.reserve)) {
@@ -60,13 +62,12 @@ impl RoutePolicy for FirstFit {
         let fitting = cluster.chains().iter().filter(|chain| chain.fits(ask.reserve));
         fitting.map(|chain| Candidate { chain: chain.id(), score: chain.id().0.into() }).collect()
     }
-
     // Also optional: `STATE_SCHEMA`, `save` and `restore` hand state over to the next version; route-round-robin does. `NEEDS` and
     // `pick_affine` tell you what each chain holds of the prompt; route-cache-aware does. `METRICS` declares figures of your own
     // for the server's metrics, which `count` and `gauge` write; `dump` shows your state.
 }
 
-pointsman_sdk::export_route!(FirstFit);
+pointsman_sdk::export_policy!(FirstFit: route);
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,9 @@
 //! bound stands above the sum: a chain that runs more than `imbalance` jobs more than the least busy one that fits is
 //! not considered, however much of the prompt it holds, so that one popular prompt can not pile all work on one chain.
 
-use pointsman_sdk::{Candidate, Chain, Cluster, Decision, InitError, Inputs, Overlap, Request, RoutePolicy, knobs};
+use pointsman_sdk::{
+    Candidate, Chain, Cluster, Decision, InitError, Inputs, Overlap, Policy, Request, RoutePolicy, knobs,
+};
 
 /// The policy. It needs no memory of its own: the host knows what the chains hold.
 pub struct CacheAware {
@@ -54,10 +56,10 @@ impl CacheAware {
     }
 }
 
-impl RoutePolicy for CacheAware {
+impl Policy for CacheAware {
     const NAME: &str = "route-cache-aware";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
-    const NEEDS: Inputs = Inputs { prefix_overlap: true };
+    const NEEDS: Inputs = Inputs { prefix_overlap: true, link_matrix: false };
 
     fn init(config: &str, _cluster: &Cluster) -> Result<Self, InitError> {
         let knobs = knobs(config, &["imbalance", "load_tokens"])?;
@@ -66,7 +68,9 @@ impl RoutePolicy for CacheAware {
             load_tokens: knobs.number("load_tokens", 0..=65_536, 64)?,
         })
     }
+}
 
+impl RoutePolicy for CacheAware {
     fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision {
         self.pick_affine(ask, &[], cluster)
     }
@@ -88,7 +92,7 @@ impl RoutePolicy for CacheAware {
     }
 }
 
-pointsman_sdk::export_route!(CacheAware);
+pointsman_sdk::export_policy!(CacheAware: route);
 
 #[cfg(test)]
 mod tests {

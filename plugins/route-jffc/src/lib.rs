@@ -3,19 +3,21 @@
 //! The rule of Algorithm 3 in arXiv:2604.14993, with one central queue: nobody is bound to a chain before it has room.
 //! A chain whose service time is not known yet counts as the fastest, so that it is tried.
 
-use pointsman_sdk::{Candidate, Chain, Cluster, Decision, InitError, Overlap, Request, RoutePolicy, no_knobs};
+use pointsman_sdk::{Candidate, Chain, Cluster, Decision, InitError, Overlap, Policy, Request, RoutePolicy, no_knobs};
 
 /// The policy. It needs no memory of its own: the SDK's view is enough.
 pub struct Jffc;
 
-impl RoutePolicy for Jffc {
+impl Policy for Jffc {
     const NAME: &str = "route-jffc";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
     fn init(config: &str, _cluster: &Cluster) -> Result<Self, InitError> {
         no_knobs(config).map(|()| Self)
     }
+}
 
+impl RoutePolicy for Jffc {
     fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision {
         // Whoever comes while others wait, waits behind them: the queue is the one FIFO of the rule.
         if cluster.queued() > 0 {
@@ -36,7 +38,7 @@ impl RoutePolicy for Jffc {
     }
 }
 
-pointsman_sdk::export_route!(Jffc);
+pointsman_sdk::export_policy!(Jffc: route);
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@
 //! one number a chain, and at none while no chain is idle.
 
 use pointsman_sdk::{Candidate, Chain, Cluster, Decision, Event, InitError};
-use pointsman_sdk::{Overlap, Request, RoutePolicy, no_knobs};
+use pointsman_sdk::{Overlap, Policy, Request, RoutePolicy, no_knobs};
 
 /// Items that are counted in one turn of a loop, without a branch: a guest pays for every turn.
 const GROUP: usize = 8;
@@ -63,7 +63,7 @@ impl Jiq {
     }
 }
 
-impl RoutePolicy for Jiq {
+impl Policy for Jiq {
     const NAME: &str = "route-jiq";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -72,7 +72,9 @@ impl RoutePolicy for Jiq {
         let rooms: Vec<u64> = cluster.chains().iter().map(idle_room).collect();
         Ok(Self { idle: count(&rooms, |&room| room > 0), rooms })
     }
+}
 
+impl RoutePolicy for Jiq {
     fn on_event(&mut self, event: Event, cluster: &Cluster) {
         let (Event::Busy(id, _) | Event::FreeTokens(id, _) | Event::Open(id, _)) = event else { return };
         let Some(at) = cluster.position(id) else { return };
@@ -105,7 +107,7 @@ impl RoutePolicy for Jiq {
     }
 }
 
-pointsman_sdk::export_route!(Jiq);
+pointsman_sdk::export_policy!(Jiq: route);
 
 #[cfg(test)]
 mod tests {

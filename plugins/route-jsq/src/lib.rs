@@ -3,19 +3,21 @@
 //! Decides exactly as the host's builtin does, so that either can stand in for the other. Chains differ in speed only
 //! through the places that they have; a policy that weighs service times is another one.
 
-use pointsman_sdk::{Candidate, Chain, Cluster, Decision, InitError, Overlap, Request, RoutePolicy, no_knobs};
+use pointsman_sdk::{Candidate, Chain, Cluster, Decision, InitError, Overlap, Policy, Request, RoutePolicy, no_knobs};
 
 /// The policy. It needs no memory of its own: the SDK's view is enough.
 pub struct Jsq;
 
-impl RoutePolicy for Jsq {
+impl Policy for Jsq {
     const NAME: &str = "route-jsq";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
     fn init(config: &str, _cluster: &Cluster) -> Result<Self, InitError> {
         no_knobs(config).map(|()| Self)
     }
+}
 
+impl RoutePolicy for Jsq {
     fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision {
         // Whoever comes while others wait, waits behind them: a small request must not overtake for ever.
         if cluster.queued() > 0 {
@@ -32,7 +34,7 @@ impl RoutePolicy for Jsq {
     }
 }
 
-pointsman_sdk::export_route!(Jsq);
+pointsman_sdk::export_policy!(Jsq: route);
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@
 //! chains.
 
 use pointsman_sdk::{Candidate, Chain, Cluster, Decision, Event, InitError, Micros};
-use pointsman_sdk::{Overlap, Request, RoutePolicy, no_knobs};
+use pointsman_sdk::{Overlap, Policy, Request, RoutePolicy, no_knobs};
 
 /// The policy. It keeps the weights, which change only when a service time does.
 pub struct PowerOfTwo {
@@ -73,7 +73,7 @@ fn is_less_full(this: &Chain, than: &Chain) -> bool {
     u64::from(this.busy()) * u64::from(than.capacity()) < u64::from(than.busy()) * u64::from(this.capacity())
 }
 
-impl RoutePolicy for PowerOfTwo {
+impl Policy for PowerOfTwo {
     const NAME: &str = "route-power-of-two";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -83,7 +83,9 @@ impl RoutePolicy for PowerOfTwo {
         weigh(cluster, &mut weights);
         Ok(Self { weights, stale: false })
     }
+}
 
+impl RoutePolicy for PowerOfTwo {
     fn on_event(&mut self, event: Event, _cluster: &Cluster) {
         self.stale |= matches!(event, Event::Service(..));
     }
@@ -111,7 +113,7 @@ impl RoutePolicy for PowerOfTwo {
     }
 }
 
-pointsman_sdk::export_route!(PowerOfTwo);
+pointsman_sdk::export_policy!(PowerOfTwo: route);
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,9 @@
 //!
 //! The turn is handed over to the next version of this policy on a swap, so that a swap does not favour chain 0.
 
-use pointsman_sdk::{Candidate, Chain, ChainId, Cluster, Decision, InitError, Overlap, Request, RoutePolicy, no_knobs};
+use pointsman_sdk::{
+    Candidate, Chain, ChainId, Cluster, Decision, InitError, Overlap, Policy, Request, RoutePolicy, no_knobs,
+};
 
 /// The policy. Its state is the chain whose turn is next: one more than the id that was last used.
 pub struct RoundRobin {
@@ -18,7 +20,7 @@ impl RoundRobin {
     }
 }
 
-impl RoutePolicy for RoundRobin {
+impl Policy for RoundRobin {
     const NAME: &str = "route-round-robin";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     /// The next turn, four bytes, little-endian.
@@ -37,6 +39,12 @@ impl RoutePolicy for RoundRobin {
         }
     }
 
+    fn save(&self) -> Option<Vec<u8>> {
+        Some(self.turn.to_le_bytes().to_vec())
+    }
+}
+
+impl RoutePolicy for RoundRobin {
     fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision {
         // Whoever comes while others wait, waits behind them.
         if cluster.queued() > 0 {
@@ -57,13 +65,9 @@ impl RoutePolicy for RoundRobin {
         let considered = turns.filter(|(_, chain)| cluster.queued() == 0 && chain.fits(ask.reserve));
         considered.map(|(score, chain)| Candidate { chain: chain.id(), score }).collect()
     }
-
-    fn save(&self) -> Option<Vec<u8>> {
-        Some(self.turn.to_le_bytes().to_vec())
-    }
 }
 
-pointsman_sdk::export_route!(RoundRobin);
+pointsman_sdk::export_policy!(RoundRobin: route);
 
 #[cfg(test)]
 mod tests {

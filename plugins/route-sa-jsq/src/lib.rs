@@ -6,7 +6,9 @@
 
 use std::cmp::Ordering;
 
-use pointsman_sdk::{Candidate, Chain, Cluster, Decision, InitError, Micros, Overlap, Request, RoutePolicy, no_knobs};
+use pointsman_sdk::{
+    Candidate, Chain, Cluster, Decision, InitError, Micros, Overlap, Policy, Request, RoutePolicy, no_knobs,
+};
 
 /// How full a chain is, and then how slow.
 #[derive(Clone, Copy)]
@@ -40,14 +42,16 @@ impl PartialEq for Fill {
 /// The policy. It needs no memory of its own: the SDK's view is enough.
 pub struct SaJsq;
 
-impl RoutePolicy for SaJsq {
+impl Policy for SaJsq {
     const NAME: &str = "route-sa-jsq";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
     fn init(config: &str, _cluster: &Cluster) -> Result<Self, InitError> {
         no_knobs(config).map(|()| Self)
     }
+}
 
+impl RoutePolicy for SaJsq {
     fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision {
         // Whoever comes while others wait, waits behind them.
         if cluster.queued() > 0 {
@@ -73,7 +77,7 @@ impl RoutePolicy for SaJsq {
     }
 }
 
-pointsman_sdk::export_route!(SaJsq);
+pointsman_sdk::export_policy!(SaJsq: route);
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@
 //! number a chain. Whether a chain can take the request is looked at only where its delay would win.
 
 use pointsman_sdk::{Candidate, Chain, Cluster, Decision, Event, InitError, Micros};
-use pointsman_sdk::{Overlap, Request, RoutePolicy, no_knobs};
+use pointsman_sdk::{Overlap, Policy, Request, RoutePolicy, no_knobs};
 
 /// Loads are kept in fractions of a job.
 const JOB: u64 = 1 << 8;
@@ -108,7 +108,7 @@ impl Sed {
     }
 }
 
-impl RoutePolicy for Sed {
+impl Policy for Sed {
     const NAME: &str = "route-sed";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     /// The topology epoch, then the load of each chain in units of 1/256 job; eight bytes each, little-endian.
@@ -138,6 +138,13 @@ impl RoutePolicy for Sed {
         self.keys.clear();
     }
 
+    fn save(&self) -> Option<Vec<u8>> {
+        let words = std::iter::once(self.epoch).chain(self.speeds.iter().map(|speed| speed.load));
+        Some(words.flat_map(u64::to_le_bytes).collect())
+    }
+}
+
+impl RoutePolicy for Sed {
     fn on_event(&mut self, event: Event, cluster: &Cluster) {
         let (Event::Service(id, _) | Event::Busy(id, _)) = event else { return };
         let Some(at) = cluster.position(id) else { return };
@@ -176,14 +183,9 @@ impl RoutePolicy for Sed {
         let delays = self.delays(ask.reserve, cluster);
         delays.map(|(chain, delay)| Candidate { chain: chain.id(), score: delay as f64 / MICRO as f64 }).collect()
     }
-
-    fn save(&self) -> Option<Vec<u8>> {
-        let words = std::iter::once(self.epoch).chain(self.speeds.iter().map(|speed| speed.load));
-        Some(words.flat_map(u64::to_le_bytes).collect())
-    }
 }
 
-pointsman_sdk::export_route!(Sed);
+pointsman_sdk::export_policy!(Sed: route);
 
 #[cfg(test)]
 mod tests {

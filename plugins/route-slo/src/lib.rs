@@ -17,7 +17,7 @@ mod due;
 mod keys;
 
 use pointsman_sdk::{Candidate, Chain, Cluster, Decision, Event, InitError, Micros};
-use pointsman_sdk::{Overlap, Pull, Request, RoutePolicy, Waiting, knobs};
+use pointsman_sdk::{Overlap, Policy, Pull, Request, RoutePolicy, Waiting, knobs};
 
 use due::{Due, NEVER};
 use keys::Keys;
@@ -128,7 +128,7 @@ impl Slo {
     }
 }
 
-impl RoutePolicy for Slo {
+impl Policy for Slo {
     const NAME: &str = "route-slo";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     /// The remembered deadlines, laid out as `Due::save` says.
@@ -147,6 +147,12 @@ impl RoutePolicy for Slo {
         }
     }
 
+    fn save(&self) -> Option<Vec<u8>> {
+        Some(self.due.save())
+    }
+}
+
+impl RoutePolicy for Slo {
     fn on_event(&mut self, event: Event, cluster: &Cluster) {
         self.keys.update(event, cluster);
     }
@@ -202,13 +208,9 @@ impl RoutePolicy for Slo {
         });
         urgent.map(|(index, _)| index)
     }
-
-    fn save(&self) -> Option<Vec<u8>> {
-        Some(self.due.save())
-    }
 }
 
-pointsman_sdk::export_route!(Slo);
+pointsman_sdk::export_policy!(Slo: route);
 
 #[cfg(test)]
 mod tests;

@@ -142,8 +142,9 @@ impl Page<'_, '_> {
         self.counter("prefix_hits_tokens", "Prompt tokens found in the prefix cache, and not run", hits)?;
         let evicted = stats.prefix_evicted_blocks_total;
         self.counter("prefix_evicted_blocks", "KV blocks that the prefix cache gave up for others", evicted)?;
-        self.counter("decisions", "Decisions asked of the route slot", stats.decisions_total)?;
         self.counter("starved", "Requests that the builtin dispatched after too long a wait", stats.starved_total)?;
+        let passed_over = stats.passed_over_total;
+        self.counter("passed_over", "Sequences that ran because they had been passed over for too long", passed_over)?;
         self.counter("requests_accepted", "Requests accepted", stats.accepted_total)?;
         let outcomes = [
             ("stop", stats.stopped_total),
@@ -154,8 +155,17 @@ impl Page<'_, '_> {
         ];
         let rows = outcomes.map(|(outcome, n)| (vec![("outcome", outcome.to_owned())], ConstCounter::new(n)));
         self.family("requests", "Requests by how they ended", rows)?;
-        let rows = FaultClass::ALL.iter().zip(stats.fallbacks_total).map(|(class, n)| {
-            (vec![("slot", "route".to_owned()), ("class", class.name().to_owned())], ConstCounter::new(n))
+        let slots = [
+            ("route", stats.decisions_total, stats.fallbacks_total),
+            ("batch", stats.batch.decisions_total, stats.batch.fallbacks_total),
+            ("cache", stats.cache.decisions_total, stats.cache.fallbacks_total),
+        ];
+        let rows = slots.map(|(slot, n, _)| (vec![("slot", slot.to_owned())], ConstCounter::new(n)));
+        self.family("decisions", "Decisions asked of a slot", rows)?;
+        let rows = slots.iter().flat_map(|(slot, _, fallbacks)| {
+            FaultClass::ALL.iter().zip(fallbacks).map(move |(class, n)| {
+                (vec![("slot", (*slot).to_owned()), ("class", class.name().to_owned())], ConstCounter::new(*n))
+            })
         });
         self.family("policy_fallbacks", "Decisions that the builtin made in a policy's place", rows)
     }

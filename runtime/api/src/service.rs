@@ -152,6 +152,17 @@ pub struct PolicyInfo {
     pub digest: String,
 }
 
+/// A policy that can be swapped in.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Available {
+    /// Who it is.
+    #[serde(flatten)]
+    pub policy: PolicyInfo,
+    /// The slots that it serves.
+    #[serde(default)]
+    pub slots: Vec<String>,
+}
+
 /// The state of one slot.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct SlotState {
@@ -222,7 +233,7 @@ pub struct PolicyListing {
     /// All slots.
     pub slots: Vec<SlotState>,
     /// Policies that ship with the server or were uploaded.
-    pub available: Vec<PolicyInfo>,
+    pub available: Vec<Available>,
     /// Digests that were taken out.
     #[serde(default)]
     pub quarantined: Vec<Quarantined>,
@@ -303,6 +314,9 @@ pub struct CandidateInfo {
 pub struct AuditEntry {
     /// Unix time in seconds.
     pub time: u64,
+    /// The slot; none for what concerns all of them.
+    #[serde(default)]
+    pub slot: Option<String>,
     /// `operator`, or `guard` for what the server did by itself.
     pub by: String,
     /// What was done.

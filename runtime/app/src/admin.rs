@@ -1,11 +1,12 @@
 //! What [`App`] does for operators: policies in and out, trials, shadows, and the decision log.
 
-use std::sync::{Arc, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pointsman_api::service::{
-    AuditEntry, BoxFuture, CandidateInfo, DecisionInfo, Mode, PolicyAdmin, PolicyInfo, PolicyListing, PolicySource,
-    Quarantined, ShadowState, SlotState, Swap, SwapError, SwapOptions, TrialState,
+    AuditEntry, Available, BoxFuture, CandidateInfo, DecisionInfo, Mode, PolicyAdmin, PolicyInfo, PolicyListing,
+    PolicySource, Quarantined, ShadowState, SlotState, Swap, SwapError, SwapOptions, TrialState,
 };
 use pointsman_engine::decision::{FaultClass, RouteDecision};
 use pointsman_policy::replay::explain::{Explanation, explain};
@@ -13,10 +14,11 @@ use pointsman_policy::replay::rival::RivalReport;
 use pointsman_policy::slo::Slo;
 use pointsman_policy::trust::SIGNATURE_BYTES_MAX;
 use pointsman_policy::{
-    Artifact, Candidate, Descriptor, Digest, Guard, Notice, PolicyCard, Retired, RouteSlot, Shadow, SlotReport, Stage,
+    Artifact, Candidate, DecisionLog, Descriptor, Digest, Guard, Notice, PolicyCard, PolicySlot, Retired, Shadow,
+    SlotKind, SlotReport, Stage,
 };
 
-use crate::config::SLOTS;
+use crate::config::live_slot;
 use crate::policies::Registry;
 use crate::service::{App, Running};
 
@@ -27,7 +29,7 @@ impl App {
     /// The policy is unknown or refused.
     pub fn prepare(
         &self,
-        slot: &str,
+        slot: SlotKind,
         source: PolicySource,
         config: &str,
         signature: Option<String>,
@@ -41,35 +43,48 @@ impl App {
         }
         if !Registry::is_shipped(digest) {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-            let signer = self.trust.check(slot, digest, signature.as_deref(), now);
+            let signer = self.trust.check(slot.name(), digest, signature.as_deref(), now);
             let signer = signer.map_err(|why| SwapError::Refused(format!("refused at {}: {why}", Stage::Trust)))?;
             if let Some(signer) = signer {
                 tracing::info!(%digest, %signer, "the policy's signature is good");
             }
         }
         let candidate =
-            self.host.prepare(&artifact, config).map_err(|refused| SwapError::Refused(refused.to_string()))?;
-        self.registry.remember(info(candidate.descriptor(), candidate.digest()), bytes, signature);
+            self.host.prepare(slot, &artifact, config).map_err(|refused| SwapError::Refused(refused.to_string()))?;
+        let slots = artifact.slots().iter().map(ToString::to_string).collect();
+        let policy = info(candidate.descriptor(), candidate.digest());
+        self.registry.remember(Available { policy, slots }, bytes, signature);
         Ok(candidate)
     }
 
     /// Writes down what the slot has done by itself.
     pub fn note(&self, notice: Notice) {
-        let Notice { digest, name, promoted, other, reason, strikes, retired } = notice;
+        let Notice { slot, digest, name, promoted, other, reason, strikes, retired } = notice;
         drop(retired);
         let (digest, other) = (Some(digest.to_string()), other.map(|other| other.to_string()));
         if promoted {
-            tracing::info!(policy = name, reason, "the policy on trial was promoted");
-            self.audit.note("guard", "promote", other, digest, &reason);
+            tracing::info!(%slot, policy = name, reason, "the policy on trial was promoted");
+            self.audit.note(Some(slot), "guard", "promote", other, digest, &reason);
         } else {
-            tracing::warn!(policy = name, reason, strikes, "the policy was taken out");
-            self.audit.note("guard", "roll back", digest, other, &format!("{name}: {reason}; removal {strikes}"));
+            tracing::warn!(%slot, policy = name, reason, strikes, "the policy was taken out");
+            self.audit.note(
+                Some(slot),
+                "guard",
+                "roll back",
+                digest,
+                other,
+                &format!("{name}: {reason}; removal {strikes}"),
+            );
         }
     }
 
-    /// How the shadow compares, if there is one.
-    pub fn shadow_report(&self) -> Option<RivalReport> {
-        self.shadow.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Shadow::report)
+    /// How the shadows compare.
+    pub fn shadow_reports(&self) -> Vec<(SlotKind, RivalReport)> {
+        self.shadows().iter().map(|(slot, shadow)| (*slot, shadow.report())).collect()
+    }
+
+    fn shadows(&self) -> MutexGuard<'_, BTreeMap<SlotKind, Shadow>> {
+        self.shadows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ready(&self) -> Result<&Running, SwapError> {
@@ -79,76 +94,79 @@ impl App {
     /// Changes the slot between two decisions, if it is still at the generation that was expected.
     async fn change(
         &self,
-        slot: &str,
+        slot: SlotKind,
         expected: Option<u64>,
         action: &'static str,
         note: String,
-        change: impl FnOnce(&mut RouteSlot) -> Result<Retired, SwapError> + Send + 'static,
+        change: impl FnOnce(&mut PolicySlot) -> Result<Retired, SwapError> + Send + 'static,
     ) -> Result<SlotState, SwapError> {
-        known_slot(slot)?;
         let audit = Arc::clone(&self.audit);
-        let change = move |slot: &mut RouteSlot| {
-            let now = slot.generation();
+        let change = move |policies: &mut PolicySlot| {
+            let now = policies.generation();
             if expected.is_some_and(|expected| expected != now) {
                 return Err(SwapError::Conflict(now));
             }
-            let before = slot.report();
-            let retired = change(slot)?;
-            let after = slot.report();
+            let before = policies.report();
+            let retired = change(policies)?;
+            let after = policies.report();
             let digest = |report: &SlotReport| report.active.as_ref().map(|card| card.digest.to_string());
             // Here, so that no change goes unwritten when its asker has gone away.
-            audit.note("operator", action, digest(&before), digest(&after), &note);
+            audit.note(Some(slot), "operator", action, digest(&before), digest(&after), &note);
             Ok((after, retired))
         };
         let ended = || SwapError::Unavailable("the server is shutting down".into());
         // What has left the slot is dropped here, not on the engine's thread.
-        let (after, _retired) = self.ready()?.driver.change_slot(change).await.ok_or_else(ended)??;
+        let (after, _retired) = self.ready()?.driver.change_slot(slot, change).await.ok_or_else(ended)??;
         Ok(self.state(after))
     }
 
-    /// All that has been decided by now is in the log afterwards.
-    async fn flush(&self, running: &Running) -> Result<(), SwapError> {
+    /// The log of a slot, in which all is that has been decided by now.
+    async fn flushed<'a>(&self, running: &'a Running, slot: SlotKind) -> Result<&'a DecisionLog, SwapError> {
         let ended = || SwapError::Unavailable("the server is shutting down".into());
-        running.driver.change_slot(RouteSlot::flush).await.ok_or_else(ended)?;
-        tokio::task::block_in_place(|| running.log.sync());
-        Ok(())
+        running.driver.change_slot(slot, PolicySlot::flush).await.ok_or_else(ended)?;
+        let log = running.logs.get(&slot).ok_or_else(ended)?;
+        tokio::task::block_in_place(|| log.sync());
+        Ok(log)
     }
 
     async fn swap_in(&self, slot: String, swap: Swap, expected: Option<u64>) -> Result<SlotState, SwapError> {
-        known_slot(&slot)?;
+        let slot = known_slot(&slot)?;
         let running = self.ready()?;
         let Swap { source, config, signature, options } = swap;
         let turn = self.preparing.acquire().await;
-        let candidate = tokio::task::block_in_place(|| self.prepare(&slot, source, &config, signature))?;
+        let candidate = tokio::task::block_in_place(|| self.prepare(slot, source, &config, signature))?;
         if options.rehearse {
-            self.flush(running).await?;
-            let rehearsed = tokio::task::block_in_place(|| self.host.rehearse(&candidate, &running.log.newest()));
+            let log = self.flushed(running, slot).await?;
+            let rehearsed = tokio::task::block_in_place(|| self.host.rehearse(&candidate, &log.newest()));
             rehearsed.map_err(|refused| SwapError::Refused(refused.to_string()))?;
         }
         let (guard, digest) = (guard(options), candidate.digest());
         let note = |what: &str| format!("{what}: {digest}");
         match options.mode {
             Mode::Active => {
-                let change = move |slot: &mut RouteSlot| Ok(slot.swap_in(candidate, guard));
-                self.change(&slot, expected, "swap", String::new(), change).await
+                let change = move |slot: &mut PolicySlot| Ok(slot.swap_in(candidate, guard));
+                self.change(slot, expected, "swap", String::new(), change).await
             }
             Mode::Trial(share) => {
-                let change = move |slot: &mut RouteSlot| Ok(slot.challenge(candidate, share, guard));
-                self.change(&slot, expected, "trial", note("on trial"), change).await
+                let change = move |slot: &mut PolicySlot| {
+                    slot.challenge(candidate, share, guard).map_err(|none| SwapError::Refused(none.to_string()))
+                };
+                self.change(slot, expected, "trial", note("on trial"), change).await
             }
             Mode::Shadow => {
                 // The turn is kept, so that of two shadows the later one stays.
-                let check = |_: &mut RouteSlot| Ok(Retired::default());
-                self.change(&slot, expected, "shadow", note("shadow"), check).await?;
-                let shadow = Shadow::start(&running.log, candidate)
+                let check = |_: &mut PolicySlot| Ok(Retired::default());
+                self.change(slot, expected, "shadow", note("shadow"), check).await?;
+                let log = self.flushed(running, slot).await?;
+                let shadow = Shadow::start(log, candidate)
                     .map_err(|error| SwapError::Unavailable(format!("the shadow can not be started: {error}")))?;
-                *self.shadow.lock().unwrap_or_else(PoisonError::into_inner) = Some(shadow);
+                self.shadows().insert(slot, shadow);
                 let ended = || SwapError::Unavailable("the server is shutting down".into());
-                let begin = |slot: &mut RouteSlot| {
+                let begin = |slot: &mut PolicySlot| {
                     slot.start_afresh();
                     slot.report()
                 };
-                let report = running.driver.change_slot(begin).await.ok_or_else(ended)?;
+                let report = running.driver.change_slot(slot, begin).await.ok_or_else(ended)?;
                 drop(turn);
                 Ok(self.state(report))
             }
@@ -156,12 +174,11 @@ impl App {
     }
 
     async fn explained(&self, request: u64) -> Result<DecisionInfo, SwapError> {
-        let running = self.ready()?;
-        self.flush(running).await?;
+        let log = self.flushed(self.ready()?, SlotKind::Route).await?;
         let unknown =
             || SwapError::NotFound(format!("the decision about request {request} is not in the log, or not any more"));
         let _turn = self.preparing.acquire().await;
-        let words = tokio::task::block_in_place(|| running.log.find(request)).ok_or_else(unknown)?;
+        let words = tokio::task::block_in_place(|| log.find(request)).ok_or_else(unknown)?;
         let find = |digest: Digest| self.artifact(digest);
         let explained = tokio::task::block_in_place(|| explain(&self.host, &find, &words));
         let explained = explained.map_err(|error| SwapError::NotFound(error.to_string()))?.ok_or_else(unknown)?;
@@ -173,11 +190,12 @@ impl App {
     }
 
     fn state(&self, report: SlotReport) -> SlotState {
-        let shadow = self.shadow.lock().unwrap_or_else(PoisonError::into_inner);
-        let shadow =
-            shadow.as_ref().map(|shadow| shadow_state(info(&shadow.descriptor, shadow.digest), &shadow.report()));
+        let shadows = self.shadows();
+        let shadow = shadows
+            .get(&report.kind)
+            .map(|shadow| shadow_state(info(&shadow.descriptor, shadow.digest), &shadow.report()));
         SlotState {
-            slot: SLOTS[0].to_owned(),
+            slot: report.kind.to_string(),
             generation: report.generation,
             active: report.active.as_ref().map(card),
             previous: report.previous.as_ref().map(card),
@@ -196,11 +214,8 @@ impl App {
     }
 }
 
-fn known_slot(slot: &str) -> Result<(), SwapError> {
-    if SLOTS.contains(&slot) {
-        return Ok(());
-    }
-    Err(SwapError::NotFound(format!("there is no slot `{slot}`; slots: {}", SLOTS.join(", "))))
+fn known_slot(slot: &str) -> Result<SlotKind, SwapError> {
+    live_slot(slot).map_err(SwapError::NotFound)
 }
 
 fn guard(options: SwapOptions) -> Guard {
@@ -280,7 +295,8 @@ fn decision_info(explained: Explanation) -> DecisionInfo {
 
 impl PolicyAdmin for App {
     fn list(&self) -> PolicyListing {
-        let slots = self.running().map(|running| self.state(running.driver.slot_report()));
+        let reports = self.running().map_or_else(Vec::new, |running| running.driver.slot_reports());
+        let slots = reports.into_iter().map(|report| self.state(report));
         let quarantined = self.host.quarantine().list().into_iter().map(|(digest, offence)| Quarantined {
             digest: digest.to_string(),
             strikes: offence.strikes,
@@ -288,7 +304,7 @@ impl PolicyAdmin for App {
             reason: offence.reason,
         });
         PolicyListing {
-            slots: slots.into_iter().collect(),
+            slots: slots.collect(),
             available: self.registry.available(),
             quarantined: quarantined.collect(),
             contracts: pointsman_policy::CONTRACTS.iter().map(|version| (*version).to_owned()).collect(),
@@ -300,27 +316,38 @@ impl PolicyAdmin for App {
     }
 
     fn promote(&self, slot: String, expected: Option<u64>) -> BoxFuture<'_, Result<SlotState, SwapError>> {
-        let change = |slot: &mut RouteSlot| slot.promote().map_err(|none| SwapError::NotFound(none.to_string()));
-        Box::pin(async move { self.change(&slot, expected, "promote", String::new(), change).await })
+        let change = |slot: &mut PolicySlot| slot.promote().map_err(|none| SwapError::NotFound(none.to_string()));
+        Box::pin(async move { self.change(known_slot(&slot)?, expected, "promote", String::new(), change).await })
     }
 
     fn rollback(&self, slot: String, expected: Option<u64>) -> BoxFuture<'_, Result<SlotState, SwapError>> {
-        let change = |slot: &mut RouteSlot| slot.rollback().map_err(|none| SwapError::NotFound(none.to_string()));
-        Box::pin(async move { self.change(&slot, expected, "roll back", String::new(), change).await })
+        let change = |slot: &mut PolicySlot| slot.rollback().map_err(|none| SwapError::NotFound(none.to_string()));
+        Box::pin(async move { self.change(known_slot(&slot)?, expected, "roll back", String::new(), change).await })
     }
 
     fn eject(&self, slot: String, expected: Option<u64>) -> BoxFuture<'_, Result<SlotState, SwapError>> {
-        Box::pin(async move { self.change(&slot, expected, "eject", String::new(), |slot| Ok(slot.eject())).await })
+        Box::pin(async move {
+            self.change(known_slot(&slot)?, expected, "eject", String::new(), |slot| Ok(slot.eject())).await
+        })
     }
 
     fn end_shadow(&self, slot: String) -> BoxFuture<'_, Result<SlotState, SwapError>> {
         Box::pin(async move {
-            known_slot(&slot)?;
-            let shadow = self.shadow.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let slot = known_slot(&slot)?;
+            let shadow = self.shadows().remove(&slot);
             let shadow = shadow.ok_or_else(|| SwapError::NotFound("no policy shadows this slot".into()))?;
-            let report = self.ready()?.driver.slot_report();
+            let reports = self.ready()?.driver.slot_reports();
+            let report = reports.into_iter().find(|report| report.kind == slot);
+            let report = report.ok_or_else(|| SwapError::NotFound(format!("nobody asks the slot `{slot}`")))?;
             let active = report.active.as_ref().map(|card| card.digest.to_string());
-            self.audit.note("operator", "end shadow", active.clone(), active, &format!("shadow: {}", shadow.digest));
+            self.audit.note(
+                Some(slot),
+                "operator",
+                "end shadow",
+                active.clone(),
+                active,
+                &format!("shadow: {}", shadow.digest),
+            );
             Ok(self.state(report))
         })
     }
@@ -329,7 +356,7 @@ impl PolicyAdmin for App {
         let known = self.host.quarantine().list().into_iter().find(|(known, _)| known.to_string() == digest);
         let (known, _) = known.ok_or_else(|| SwapError::NotFound(format!("`{digest}` has no record to clear")))?;
         self.host.quarantine().clear(known);
-        self.audit.note("operator", "clear", Some(digest.to_owned()), None, "its record is forgotten");
+        self.audit.note(None, "operator", "clear", Some(digest.to_owned()), None, "its record is forgotten");
         Ok(())
     }
 
@@ -339,17 +366,14 @@ impl PolicyAdmin for App {
 
     fn log(&self, slot: String) -> BoxFuture<'_, Result<Vec<u8>, SwapError>> {
         Box::pin(async move {
-            known_slot(&slot)?;
-            let running = self.ready()?;
-            self.flush(running).await?;
-            Ok(tokio::task::block_in_place(|| running.log.export().0))
+            let log = self.flushed(self.ready()?, known_slot(&slot)?).await?;
+            Ok(tokio::task::block_in_place(|| log.export().0))
         })
     }
 
     fn dump(&self, slot: String) -> BoxFuture<'_, Result<String, SwapError>> {
         Box::pin(async move {
-            known_slot(&slot)?;
-            let dumped = self.ready()?.driver.change_slot(RouteSlot::dump).await;
+            let dumped = self.ready()?.driver.change_slot(known_slot(&slot)?, PolicySlot::dump).await;
             match dumped.flatten() {
                 Some(Ok(text)) => Ok(text),
                 Some(Err(fault)) => Err(SwapError::Unavailable(fault.to_string())),

@@ -8,13 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use pointsman_policy::{PolicyHost, Trust};
+use pointsman_policy::{PolicyHost, SlotKind, Trust};
 use pointsman_tensor::cpu::SimdLevel;
 
 use crate::cli::ServeArgs;
-
-/// Slots that a policy can fill today.
-pub const SLOTS: [&str; 1] = ["route"];
 
 /// A checked configuration.
 pub struct ServeConfig {
@@ -40,8 +37,8 @@ pub struct ServeConfig {
     pub max_jobs: u32,
     /// Longest sequence, if shorter than the model's.
     pub max_context: Option<u32>,
-    /// Policy name or file of the route slot; none is the builtin.
-    pub route: Option<String>,
+    /// Who decides in each slot: a name, a file, or `builtin`.
+    pub policies: BTreeMap<SlotKind, String>,
     /// Seed of the policies' random numbers.
     pub seed: u64,
     /// Token of the admin endpoints.
@@ -57,8 +54,6 @@ impl TryFrom<ServeArgs> for ServeConfig {
 
     fn try_from(args: ServeArgs) -> anyhow::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut policies = slots(&args.policy)?;
-        let route = policies.remove("route").unwrap_or_else(|| "route-jsq".into());
         Ok(Self {
             model: args.model,
             served_model_name: args.served_model_name,
@@ -71,7 +66,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             prefix_cache: args.prefix_cache == "on",
             max_jobs: args.max_jobs,
             max_context: args.max_context,
-            route: (route != "builtin").then_some(route),
+            policies: slots(&args.policy)?,
             seed: args.seed,
             admin_token: args.admin_token_file.as_deref().map(read_token).transpose()?,
             trust: trust(&args.trust)?,
@@ -80,16 +75,29 @@ impl TryFrom<ServeArgs> for ServeConfig {
     }
 }
 
-fn slots(words: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
-    let mut slots = BTreeMap::new();
+/// A slot that a server asks, by its name.
+///
+/// # Errors
+/// There is none of this name, or a server does not ask it.
+pub fn live_slot(name: &str) -> Result<SlotKind, String> {
+    match name.parse()? {
+        SlotKind::Place => {
+            Err("a server does not place models yet; try such a policy with `pointsman policy test`".into())
+        }
+        slot => Ok(slot),
+    }
+}
+
+/// Who decides in each slot: as these words say, else the default.
+fn slots(words: &[String]) -> anyhow::Result<BTreeMap<SlotKind, String>> {
+    let defaults = [(SlotKind::Route, "route-jsq"), (SlotKind::Batch, "builtin"), (SlotKind::Cache, "builtin")];
+    let mut slots: BTreeMap<_, _> = defaults.into_iter().map(|(slot, policy)| (slot, policy.to_owned())).collect();
     for word in words {
         let Some((slot, policy)) = word.split_once('=') else {
             bail!("--policy {word}: write SLOT=NAME, SLOT=FILE or SLOT=builtin, e.g. route=route-jsq");
         };
-        if !SLOTS.contains(&slot) {
-            bail!("--policy {word}: there is no slot `{slot}`; slots: {}", SLOTS.join(", "));
-        }
-        slots.insert(slot.to_owned(), policy.to_owned());
+        let slot = live_slot(slot).map_err(|why| anyhow::anyhow!("--policy {word}: {why}"))?;
+        slots.insert(slot, policy.to_owned());
     }
     Ok(slots)
 }
@@ -97,9 +105,10 @@ fn slots(words: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
 fn trust(words: &[String]) -> anyhow::Result<Trust> {
     let mut trust = Trust::default();
     for word in words {
-        let Some((slot, file)) = word.split_once('=').filter(|(slot, _)| SLOTS.contains(slot)) else {
-            bail!("--trust {word}: write SLOT=FILE; slots: {}", SLOTS.join(", "));
+        let Some((slot, file)) = word.split_once('=') else {
+            bail!("--trust {word}: write SLOT=FILE, e.g. route=signers.txt");
         };
+        let slot = live_slot(slot).map_err(|why| anyhow::anyhow!("--trust {word}: {why}"))?.name();
         let lines = std::fs::read_to_string(file).with_context(|| format!("--trust {word}: read {file}"))?;
         trust.allow(slot, &lines).map_err(|why| anyhow::anyhow!("--trust {word}: {why}"))?;
     }

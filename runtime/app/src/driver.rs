@@ -1,6 +1,6 @@
 //! The engine's thread: feeds the state machine with commands and step results, and carries out what it asks for.
 //!
-//! One [`Driver`] owns the engine, the route slot and the chains, so that no decision is ever made under a lock. Others
+//! One [`Driver`] owns the engine, the slots and the chains, so that no decision is ever made under a lock. Others
 //! hold a [`DriverHandle`] and send commands over a bounded channel. A swap of a policy is just another command, and so
 //! falls between two decisions.
 
@@ -18,7 +18,7 @@ use pointsman_engine::port::{StepPlan, StepResult};
 use pointsman_engine::request::{Reject, Request};
 use pointsman_engine::stats::Stats;
 use pointsman_policy::slo::Sample;
-use pointsman_policy::{Notice, RouteSlot, SlotReport};
+use pointsman_policy::{Notice, PolicySlot, SlotKind, SlotReport, Slots};
 use pointsman_stage::Chain;
 use pointsman_tensor::cpu::Cpu;
 use tokio::sync::{mpsc, oneshot};
@@ -28,9 +28,9 @@ const FLUSH_AFTER: Micros = Micros(200_000);
 /// Commands that may wait for the driver; more are refused as overload.
 const COMMANDS_MAX: usize = 1024;
 
-/// A change of the route slot, made on the driver's thread between two decisions, and its answer, sent when the new state has been
+/// A change of a slot, made on the driver's thread between two decisions, and its answer, sent when the new state has been
 /// published.
-type SlotChange = Box<dyn FnOnce(&mut RouteSlot) -> Reply + Send>;
+type SlotChange = Box<dyn FnOnce(&mut Slots) -> Reply + Send>;
 type Reply = Box<dyn FnOnce() + Send>;
 
 enum Command {
@@ -55,18 +55,18 @@ pub struct DriverHandle {
 
 struct Shared {
     next_id: AtomicU64,
-    published: Mutex<(Stats, SlotReport)>,
+    published: Mutex<(Stats, Vec<SlotReport>)>,
 }
 
 /// The engine's thread; see the module's notes.
 pub struct Driver {
     engine: Engine,
-    slot: RouteSlot,
+    slots: Slots,
     chains: Vec<Chain<Cpu>>,
     commands: Receiver<Command>,
     results: Receiver<StepResult>,
     readers: HashMap<RequestId, Reader>,
-    /// Told what the slot does by itself.
+    /// Told what a slot does by itself.
     notices: Sender<Notice>,
     replies: Vec<Reply>,
     flushed: Micros,
@@ -104,25 +104,26 @@ impl Reader {
 
 impl Driver {
     /// Starts the thread. `chains` are in the order of their ids; `results` is where they report to; `notices` is told what the
-    /// slot does by itself. The thread ends when the last handle is gone.
+    /// slots do by themselves. The thread ends when the last handle is gone.
     ///
     /// # Errors
     /// The thread can not be started.
     pub fn spawn(
         engine: Engine,
-        slot: RouteSlot,
+        mut slots: Slots,
         chains: Vec<Chain<Cpu>>,
         results: Receiver<StepResult>,
         notices: Sender<Notice>,
     ) -> std::io::Result<(DriverHandle, JoinHandle<()>)> {
         let (sender, commands) = bounded(COMMANDS_MAX);
-        let published = Mutex::new((engine.stats().clone(), slot.report()));
+        let reports = slots.iter_mut().map(|slot| slot.report()).collect();
+        let published = Mutex::new((engine.stats().clone(), reports));
         let shared = Arc::new(Shared { next_id: AtomicU64::new(0), published });
         let handle = DriverHandle { commands: sender, shared: Arc::clone(&shared) };
         let clock = Instant::now();
         let (readers, replies, flushed) = (HashMap::new(), Vec::new(), Micros(0));
         let driver =
-            Self { engine, slot, chains, commands, results, readers, notices, replies, flushed, shared, clock };
+            Self { engine, slots, chains, commands, results, readers, notices, replies, flushed, shared, clock };
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || driver.run())?;
         Ok((handle, thread))
     }
@@ -134,14 +135,14 @@ impl Driver {
             let deadline = self.engine.next_deadline().map_or(500_000, |at| at.since(now).0.min(500_000));
             select! {
                 recv(self.results) -> result => match result {
-                    Ok(result) => self.engine.complete(self.now(), result, &mut self.slot, &mut out),
+                    Ok(result) => self.engine.complete(self.now(), result, &mut self.slots, &mut out),
                     Err(_) => break,
                 },
                 recv(self.commands) -> command => match command {
                     Ok(command) => self.obey(command, &mut out),
                     Err(_) => break,
                 },
-                default(Duration::from_micros(deadline)) => self.engine.tick(self.now(), &mut self.slot, &mut out),
+                default(Duration::from_micros(deadline)) => self.engine.tick(self.now(), &mut self.slots, &mut out),
             }
             self.carry_out(&mut out);
             self.publish();
@@ -160,16 +161,16 @@ impl Driver {
         match command {
             Command::Submit { id, request, events, reply } => {
                 self.readers.insert(id, Reader { events, arrived: now, first: now, tokens: 0 });
-                let outcome = self.engine.submit(now, id, *request, &mut self.slot, out);
+                let outcome = self.engine.submit(now, id, *request, &mut self.slots, out);
                 if outcome.is_err() {
                     self.readers.remove(&id);
                 }
                 if reply.send(outcome).is_err() {
-                    self.engine.cancel(now, id, &mut self.slot, out);
+                    self.engine.cancel(now, id, &mut self.slots, out);
                 }
             }
-            Command::Cancel(id) => self.engine.cancel(now, id, &mut self.slot, out),
-            Command::Slot(change) => self.replies.push(change(&mut self.slot)),
+            Command::Cancel(id) => self.engine.cancel(now, id, &mut self.slots, out),
+            Command::Slot(change) => self.replies.push(change(&mut self.slots)),
             Command::Drain => self.engine.drain(),
             Command::Abort(why) => self.engine.fail_all(&why, out),
         }
@@ -193,7 +194,7 @@ impl Driver {
         let Err(down) = self.chains[chain.0 as usize].launch(plan) else { return };
         tracing::error!(chain = chain.0, %down, "a step could not be started");
         let result = StepResult { chain, batch, logits: Err(down.to_string()) };
-        self.engine.complete(self.now(), result, &mut self.slot, out);
+        self.engine.complete(self.now(), result, &mut self.slots, out);
     }
 
     /// A reader's channel has room for all events of its request, so a failed send means that the reader is gone.
@@ -202,31 +203,39 @@ impl Driver {
         let now = self.now();
         let Some(reader) = self.readers.get_mut(&id) else { return };
         if let Some(sample) = reader.note(&event, now) {
-            self.slot.observe(id, sample);
+            self.slots.route.observe(id, sample);
         }
         let gone = reader.events.try_send(event).is_err();
         if last {
             self.readers.remove(&id);
         } else if gone {
-            self.engine.cancel(self.now(), id, &mut self.slot, out);
+            self.engine.cancel(self.now(), id, &mut self.slots, out);
         }
     }
 
     fn publish(&mut self) {
         let now = self.now();
-        if now.since(self.flushed) > FLUSH_AFTER {
+        let flushes = now.since(self.flushed) > FLUSH_AFTER;
+        if flushes {
             self.flushed = now;
-            self.slot.flush();
         }
-        for notice in self.slot.take_notices() {
-            if self.notices.try_send(notice).is_err() {
-                tracing::warn!("what the slot did by itself could not be written down");
+        for slot in self.slots.iter_mut() {
+            if flushes {
+                slot.flush();
+            }
+            for notice in slot.take_notices() {
+                if self.notices.try_send(notice).is_err() {
+                    tracing::warn!("what a slot did by itself could not be written down");
+                }
             }
         }
-        let mut report = self.slot.report();
         let mut published = self.shared.published.lock().unwrap_or_else(PoisonError::into_inner);
         published.0.clone_from(self.engine.stats());
-        std::mem::swap(&mut published.1, &mut report);
+        for (report, slot) in published.1.iter_mut().zip(self.slots.iter_mut()) {
+            if report.is_outdated(slot) {
+                *report = slot.report();
+            }
+        }
         drop(published);
         self.replies.drain(..).for_each(|reply| reply());
     }
@@ -257,18 +266,19 @@ impl DriverHandle {
         self.send(Command::Cancel(id));
     }
 
-    /// Changes the route slot between two decisions and waits for the outcome; `None` when the driver has ended.
+    /// Changes a slot between two decisions and waits for the outcome; `None` when the driver has ended, or nobody asks this slot.
     pub async fn change_slot<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut RouteSlot) -> T + Send + 'static,
+        slot: SlotKind,
+        change: impl FnOnce(&mut PolicySlot) -> T + Send + 'static,
     ) -> Option<T> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::Slot(Box::new(move |slot| {
-            let outcome = change(slot);
+        self.send(Command::Slot(Box::new(move |slots| {
+            let outcome = slots.get(slot).map(change);
             // The asker may have gone away; the change stands.
             Box::new(move || drop(reply.send(outcome)))
         })));
-        answer.await.ok()
+        answer.await.ok()?
     }
 
     /// Takes no new request; running and waiting ones finish.
@@ -286,8 +296,8 @@ impl DriverHandle {
         self.shared.published.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// The route slot after the engine's last turn.
-    pub fn slot_report(&self) -> SlotReport {
+    /// The slots after the engine's last turn.
+    pub fn slot_reports(&self) -> Vec<SlotReport> {
         self.shared.published.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 

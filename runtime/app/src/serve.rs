@@ -1,9 +1,10 @@
 //! `pointsman serve`: builds the parts, in order, and takes them down again.
 //!
-//! Start: the port opens first and answers "loading"; then the model is packed, while the tokenizer and the routing policy
+//! Start: the port opens first and answers "loading"; then the model is packed, while the tokenizer and the policies
 //! are made ready on threads of their own; then chains, engine and driver start, and requests are taken. Stop: a first
 //! signal drains (running requests finish, new ones get 503), a second one, or the drain's deadline, ends what is left.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,7 +17,7 @@ use pointsman_engine::ids::ChainId;
 use pointsman_engine::request::ModelLimits;
 use pointsman_engine::{ChainConfig, Engine, EngineConfig, Prefill};
 use pointsman_policy::limits::RECORD_BYTES_MAX;
-use pointsman_policy::{Candidate, DecisionLog, Guard, RouteSlot};
+use pointsman_policy::{Candidate, DecisionLog, Guard, SlotKind, Slots};
 use pointsman_stage::{Chain, ChainOptions, Model, ModelCard};
 use pointsman_tensor::cpu::Cpu;
 use pointsman_tensor::kv::bytes_per_token;
@@ -36,7 +37,7 @@ const BLOCK_TOKENS: u32 = 32;
 /// Requests that may wait for a chain; more are refused with 429.
 const QUEUE_MAX: u32 = 256;
 
-/// What the slot does by itself and nobody has written down yet.
+/// What the slots do by themselves and nobody has written down yet.
 const NOTICES_MAX: usize = 64;
 
 /// How long clients may take to read the end of their answers when the server stops.
@@ -141,15 +142,15 @@ fn load(config: &ServeConfig, app: &Arc<App>, state: &ApiState) -> anyhow::Resul
     let located = locate(&config.model)?;
     let gguf = Gguf::open(&located.path)?;
     let cpu = Arc::new(Cpu::new(config.threads, config.simd)?);
-    let (model, text, candidate) = thread::scope(|scope| {
+    let (model, text, candidates) = thread::scope(|scope| {
         let text = scope.spawn(|| anyhow::Ok(ModelText::new(vocabulary(gguf.metadata())?)?));
-        let candidate = scope.spawn(|| prepare_route(config, app));
+        let candidates = scope.spawn(|| prepare_policies(config, app));
         let model = Model::load(&gguf, cpu.as_ref(), &mut |_, _| {});
-        (model, text.join(), candidate.join())
+        (model, text.join(), candidates.join())
     });
     let model = model?;
     let text = text.map_err(|_| anyhow!("reading the vocabulary panicked"))??;
-    let candidate = candidate.map_err(|_| anyhow!("preparing the policy panicked"))??;
+    let candidates = candidates.map_err(|_| anyhow!("preparing the policies panicked"))??;
     drop(gguf);
 
     let card = model.card().clone();
@@ -186,32 +187,42 @@ fn load(config: &ServeConfig, app: &Arc<App>, state: &ApiState) -> anyhow::Resul
         model: &model,
         blocks,
         token_bytes,
-        candidate: candidate.as_ref(),
+        candidates: &candidates,
     };
     facts.print();
     let metrics = facts.metrics();
-    let (tap, log) = DecisionLog::start(RECORD_BYTES_MAX)?;
-    let mut slot = RouteSlot::new(tap, Arc::clone(app.host.quarantine()));
-    if let Some(candidate) = candidate {
-        drop(slot.swap_in(candidate, Guard::default()));
+    let (mut taps, mut logs) = (BTreeMap::new(), BTreeMap::new());
+    for slot in SlotKind::LIVE {
+        let (tap, log) = DecisionLog::start(RECORD_BYTES_MAX)?;
+        taps.insert(slot, tap);
+        logs.insert(slot, log);
+    }
+    let mut slots = Slots::new(|slot| taps.remove(&slot).unwrap_or_default(), app.host.quarantine());
+    for (slot, candidate) in candidates {
+        drop(slots.get(slot).map(|slot| slot.swap_in(candidate, Guard::default())));
     }
     let (notices, noticed) = crossbeam_channel::bounded(NOTICES_MAX);
     admin::follow(app, noticed)?;
-    let (driver, thread) = Driver::spawn(engine, slot, chains, results, notices)?;
+    let (driver, thread) = Driver::spawn(engine, slots, chains, results, notices)?;
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let id = config.served_model_name.clone().unwrap_or(located.name);
     state.set_model(ModelInfo { id, created, limits }, text);
-    app.start(Running { driver, log, facts: metrics });
+    app.start(Running { driver, logs, facts: metrics });
     Ok(thread)
 }
 
-fn prepare_route(config: &ServeConfig, app: &App) -> anyhow::Result<Option<Candidate>> {
-    let Some(policy) = &config.route else { return Ok(None) };
-    let (source, signature) = match std::fs::read(policy) {
-        Ok(bytes) => (PolicySource::Bytes(bytes), std::fs::read_to_string(format!("{policy}.sig")).ok()),
-        Err(_) => (PolicySource::Name(policy.clone()), None),
-    };
-    app.prepare("route", source, "", signature).map(Some).with_context(|| format!("--policy route={policy}"))
+/// The policies that decide from the start; none for slots of the builtin.
+fn prepare_policies(config: &ServeConfig, app: &App) -> anyhow::Result<BTreeMap<SlotKind, Candidate>> {
+    let named = config.policies.iter().filter(|(_, policy)| *policy != "builtin");
+    let candidates = named.map(|(slot, policy)| {
+        let (source, signature) = match std::fs::read(policy) {
+            Ok(bytes) => (PolicySource::Bytes(bytes), std::fs::read_to_string(format!("{policy}.sig")).ok()),
+            Err(_) => (PolicySource::Name(policy.clone()), None),
+        };
+        let candidate = app.prepare(*slot, source, "", signature);
+        Ok((*slot, candidate.with_context(|| format!("--policy {slot}={policy}"))?))
+    });
+    candidates.collect()
 }
 
 /// KV blocks of each chain, and bytes of a token in all layers.
@@ -246,12 +257,12 @@ struct Facts<'a> {
     model: &'a Model<Cpu>,
     blocks: u32,
     token_bytes: u64,
-    candidate: Option<&'a Candidate>,
+    candidates: &'a BTreeMap<SlotKind, Candidate>,
 }
 
 impl Facts<'_> {
-    fn policy(&self) -> String {
-        self.candidate.map_or_else(
+    fn policy(&self, slot: SlotKind) -> String {
+        self.candidates.get(&slot).map_or_else(
             || "builtin".to_owned(),
             |candidate| {
                 let info = info(candidate.descriptor(), candidate.digest());
@@ -275,7 +286,9 @@ impl Facts<'_> {
         eprintln!("  device  {}", self.cpu.describe());
         eprintln!("  chains  {} of {} stages, {} jobs at once each", config.chains, config.stages, config.max_jobs);
         eprintln!("  kv      f16, {} bytes a token, {tokens} tokens fit on each chain", self.token_bytes);
-        eprintln!("  route   {}", self.policy());
+        for slot in SlotKind::LIVE {
+            eprintln!("  {:<7} {}", slot.name(), self.policy(slot));
+        }
         if !config.listen.ip().is_loopback() {
             eprintln!("  warning: {} can be reached from other machines, and requests need no key", config.listen);
         }

@@ -1,13 +1,14 @@
 //! What the HTTP layer sees of the rest, for requests: [`App`] runs them through the driver. What it does for operators is in
 //! [`crate::admin`].
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use pointsman_api::service::{BoxFuture, CancelOnDrop, Readiness, Service, Submission};
 use pointsman_engine::request::{Reject, Request};
 use pointsman_engine::stats::Stats;
-use pointsman_policy::{DecisionLog, PolicyHost, Shadow, Trust};
+use pointsman_policy::{DecisionLog, PolicyHost, Shadow, SlotKind, Trust};
 use tokio::sync::Semaphore;
 
 use crate::audit::Audit;
@@ -18,8 +19,8 @@ use crate::policies::Registry;
 pub struct Running {
     /// The engine's thread.
     pub driver: DriverHandle,
-    /// What the slot has decided.
-    pub log: DecisionLog,
+    /// What was decided in each slot.
+    pub logs: BTreeMap<SlotKind, DecisionLog>,
     /// Lines for `/metrics` that never change.
     pub facts: String,
 }
@@ -29,7 +30,7 @@ pub struct App {
     pub(crate) host: PolicyHost,
     pub(crate) registry: Registry,
     pub(crate) trust: Trust,
-    pub(crate) shadow: Mutex<Option<Shadow>>,
+    pub(crate) shadows: Mutex<BTreeMap<SlotKind, Shadow>>,
     pub(crate) audit: Arc<Audit>,
     /// Preparing a policy costs a core for some milliseconds: one at a time, so that streams keep the rest.
     pub(crate) preparing: Semaphore,
@@ -44,7 +45,7 @@ impl App {
             host,
             trust,
             registry: Registry::default(),
-            shadow: Mutex::default(),
+            shadows: Mutex::default(),
             audit: Arc::default(),
             preparing: Semaphore::new(1),
             running: OnceLock::new(),
@@ -58,7 +59,7 @@ impl App {
         let _ = self.running.set(running);
     }
 
-    /// The engine and its log, once there are any.
+    /// The engine and its logs, once there are any.
     pub fn running(&self) -> Option<&Running> {
         self.running.get()
     }
@@ -110,8 +111,8 @@ impl Service for App {
 
     fn extra_metrics(&self) -> String {
         let Some(running) = self.running() else { return String::new() };
-        let report = running.driver.slot_report();
-        let shadow = self.shadow_report();
-        running.facts.clone() + &crate::policy_metrics::text(&report, shadow.as_ref(), running.log.totals())
+        let recorded: Vec<_> = running.logs.iter().map(|(slot, log)| (*slot, log.totals())).collect();
+        let (reports, shadows) = (running.driver.slot_reports(), self.shadow_reports());
+        running.facts.clone() + &crate::policy_metrics::text(&reports, &shadows, &recorded)
     }
 }

@@ -3,26 +3,21 @@
 use crate::decision::RouteDecision;
 use crate::engine::Engine;
 use crate::ids::RequestId;
-use crate::port::RoutePolicy;
+use crate::port::Policies;
 use crate::request::{Reject, Request};
 use crate::yard::dispatch::question;
 use crate::yard::queue::Job;
 
 impl Engine {
     /// Admits a request and carries out the decision about it.
-    pub(crate) fn enter(
-        &mut self,
-        id: RequestId,
-        request: Request,
-        policy: &mut dyn RoutePolicy,
-    ) -> Result<(), Reject> {
+    pub(crate) fn enter(&mut self, id: RequestId, request: Request, policies: &mut dyn Policies) -> Result<(), Reject> {
         self.admit(id, &request)?;
         let may_wait = !self.queue.is_full();
-        let overlap = self.overlaps(policy, &request);
-        let decision = self.pick(policy, question(id, &request, self.now), &overlap, may_wait);
+        let overlap = self.overlaps(policies.route(), &request);
+        let decision = self.pick(policies.route(), question(id, &request, self.now), &overlap, may_wait);
         let mut job = Job { id, request, arrived: self.now, not_before: None, deferrals: 0 };
         match decision.ok_or(Reject::QueueFull(self.queue.max()))? {
-            RouteDecision::Dispatch(chain) => self.start(job, chain),
+            RouteDecision::Dispatch(chain) => self.start(job, chain, policies),
             RouteDecision::Queue => self.wait(job),
             RouteDecision::Reject(code) => return Err(Reject::Policy(code)),
             RouteDecision::Defer(after) => {

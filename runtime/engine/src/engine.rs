@@ -2,16 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use crate::builtin::Builtin;
 use crate::config::{ConfigError, EngineConfig};
+use crate::decision::FaultClass;
+use crate::desk::Desk;
 use crate::ids::{ChainId, Micros, RequestId};
 use crate::limits;
 use crate::line::Slot;
 use crate::output::{Event, Finish, Outbox};
-use crate::port::{StepResult, Waiting};
+use crate::port::{Policies, StepResult, Waiting};
 use crate::request::ModelLimits;
 use crate::sample::Scratch;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
+use crate::window::{Idle, Kind, Order};
 use crate::yard::chains::{Chain, Chains};
 use crate::yard::queue::{Job, Queue};
 use crate::yard::view::View;
@@ -37,6 +41,8 @@ pub struct Engine {
     pub(crate) fitting: Option<(RequestId, Micros)>,
     pub(crate) seed: u64,
     pub(crate) model: ModelLimits,
+    pub(crate) batch: Desk,
+    pub(crate) cache: Desk,
     /// Requests dispatched in this turn, with the cached tokens of their prompts; not told yet.
     pub(crate) started: Vec<(RequestId, u32)>,
     /// Buffers that keep their memory.
@@ -62,6 +68,8 @@ impl Engine {
             fitting: None,
             seed: config.seed,
             model: config.model,
+            batch: Desk::new(Kind::Step, config.seed),
+            cache: Desk::new(Kind::Victims, config.seed),
             started: Vec::new(),
             scratch: Scratch::default(),
             window: Vec::new(),
@@ -81,7 +89,8 @@ impl Engine {
             self.remove(id);
             self.end(id, Finish::Failed(reason.to_owned()), out);
         }
-        self.plan_all(out);
+        // Nothing is left to choose from.
+        self.plan_all(&mut Builtin::default(), out);
     }
 
     /// Whether nothing runs, waits or is in flight.
@@ -119,10 +128,20 @@ impl Engine {
     }
 
     /// Starts an accepted request on a chain that has room for it.
-    pub(crate) fn start(&mut self, job: Job, chain: ChainId) {
+    pub(crate) fn start(&mut self, job: Job, chain: ChainId, policies: &mut dyn Policies) {
         let (id, now) = (job.id, self.now);
+        let snapshot = policies.cache().filter(|policy| policy.wants_snapshot()).map(|_| self.snapshot());
+        if let Some(snapshot) = snapshot {
+            self.cache.ready(policies.cache(), snapshot);
+        }
+        let desk = &mut self.cache;
+        let mut evict = |window: &[Idle], need: u32, free: u32, victims: &mut Vec<u32>| {
+            desk.window.clear();
+            desk.window.extend(window.iter().flat_map(Idle::words));
+            victims.extend(desk.ask(policies.cache(), now, chain, need, free).iter().map(|&index| index as u32));
+        };
         let started = self.chains.change(chain).and_then(|chain| {
-            let started = chain.line.start(job, now)?;
+            let started = chain.line.start(job, now, &mut evict)?;
             chain.dispatched_total += 1;
             Some(started)
         });
@@ -136,9 +155,9 @@ impl Engine {
     }
 
     /// Starts a waiting request on a chain that has room for it.
-    pub(crate) fn start_waiting(&mut self, id: RequestId, chain: ChainId) {
+    pub(crate) fn start_waiting(&mut self, id: RequestId, chain: ChainId, policies: &mut dyn Policies) {
         if let Some(job) = self.queue.remove(id) {
-            self.start(job, chain);
+            self.start(job, chain, policies);
         }
     }
 
@@ -189,13 +208,37 @@ impl Engine {
 
     /// Tells what was dispatched, plans the next micro-batches of every chain that has changed, and brings the figures up
     /// to date.
-    pub(crate) fn plan_all(&mut self, out: &mut Outbox) {
+    pub(crate) fn plan_all(&mut self, policies: &mut dyn Policies, out: &mut Outbox) {
         let started = self.started.drain(..);
         out.events.extend(started.map(|(id, cached_tokens)| (id, Event::Started { cached_tokens })));
-        while let Some(chain) = self.chains.next_unplanned() {
-            out.plans.extend(std::iter::from_fn(|| chain.line.plan(chain.id)));
-            self.stats.chains[chain.id.0 as usize] = chain.stats();
+        let snapshot = policies.batch().filter(|policy| policy.wants_snapshot()).map(|_| self.snapshot());
+        if let Some(snapshot) = snapshot {
+            self.batch.ready(policies.batch(), snapshot);
         }
+        let (desk, now) = (&mut self.batch, self.now);
+        let mut orders = Vec::new();
+        while let Some(chain) = self.chains.next_unplanned() {
+            let (id, line) = (chain.id, &mut chain.line);
+            desk.events.extend(line.take_served().flat_map(|served| served.words()));
+            while line.wants_plan() {
+                desk.window.clear();
+                desk.window.extend(line.window(now).flat_map(|ready| ready.words()));
+                let in_flight = line.pipeline().steps().count() as u32;
+                let answer = desk.ask(policies.batch(), now, id, line.token_budget(), in_flight);
+                orders.clear();
+                orders.extend(answer.iter().filter_map(|&word| Order::decode(word)));
+                let planned = line.plan(id, &orders);
+                self.stats.passed_over_total += planned.passed_over;
+                if let (Some(request), Some(policy)) = (planned.held_too_long, policies.batch()) {
+                    desk.stats.fallbacks_total[FaultClass::Stall.index()] += 1;
+                    policy.stalled(request);
+                }
+                let Some(plan) = planned.plan else { break };
+                out.plans.push(plan);
+            }
+            self.stats.chains[id.0 as usize] = chain.stats();
+        }
+        (self.stats.batch, self.stats.cache) = (self.batch.stats, self.cache.stats);
         self.stats.waiting = self.queue.len();
         self.stats.running = self.places.len() as u32 - self.queue.len();
     }

@@ -10,7 +10,8 @@
 //! 1. [`limits`], [`ids`], [`config`]: every maximum, the vocabulary of types, the shape of the machine.
 //! 2. [`request`]: raw fields become a checked request. `admission`: may it enter at all?
 //! 3. `yard`: chains and the central queue; `yard::dispatch` asks the policy where a request goes.
-//! 4. [`snapshot`], [`decision`], [`port`]: what a policy sees, what it may answer, how it is called.
+//! 4. [`snapshot`], [`decision`], [`port`], [`window`]: what a policy sees, what it may answer, how it is called. `desk` asks
+//!    the slots that are asked with a window.
 //! 5. `guard`: is the answer allowed? If not, [`builtin`] decides the same request in the same call.
 //! 6. `line`: one chain at work: KV blocks and the prefix cache, sequences, micro-batches, what is in flight.
 //! 7. [`sample`]: a row of logits becomes a token. [`output`], [`stats`]: events and figures.
@@ -41,6 +42,10 @@ pub mod snapshot;
 pub mod decision;
 
 pub mod port;
+
+pub mod window;
+
+mod desk;
 
 mod guard;
 

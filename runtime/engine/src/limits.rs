@@ -12,6 +12,8 @@ pub const DEFER_MICROS_MIN: u64 = 1_000;
 pub const DEFER_MICROS_MAX: u64 = 1_000_000;
 /// A request that fits and has waited this long is dispatched by the builtin, whatever the policy says.
 pub const STARVATION_MICROS: u64 = 5_000_000;
+/// Micro-batches in a row in which a sequence that is ready may be passed over in favour of others.
+pub const PASSED_MAX: u32 = 64;
 /// Alternatives that log-probs may report for a token.
 pub const LOGPROBS_MAX: u32 = 20;
 /// Entries of a logit bias.

@@ -1,4 +1,4 @@
-//! All that the engine asks of the world: a routing policy to consult, and stages to run what it plans.
+//! All that the engine asks of the world: policies to consult, and stages to run what it plans.
 //!
 //! Implemented by `pointsman-policy` (Wasm), by [`crate::builtin`] (native) and by fakes in tests. Calls are synchronous,
 //! made with no lock held, and carry time and randomness as arguments.
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::decision::{Fault, RouteDecision};
 use crate::ids::{BlockId, ChainId, Micros, RequestId, TokenId};
 use crate::snapshot::{RouteEvent, Snapshot};
+use crate::window::WindowPolicy;
 
 /// The question of `route.pick`: where does this request go?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +153,26 @@ pub trait RoutePolicy {
     }
 }
 
+/// All slots, as the engine sees them. A [`RoutePolicy`] alone will do: the builtin then decides what the other slots would.
+pub trait Policies {
+    /// Where requests go.
+    fn route(&mut self) -> &mut dyn RoutePolicy;
+    /// What runs in the next micro-batch.
+    fn batch(&mut self) -> Option<&mut dyn WindowPolicy> {
+        None
+    }
+    /// What leaves the prefix cache.
+    fn cache(&mut self) -> Option<&mut dyn WindowPolicy> {
+        None
+    }
+}
+
+impl<R: RoutePolicy> Policies for R {
+    fn route(&mut self) -> &mut dyn RoutePolicy {
+        self
+    }
+}
+
 /// Which logits rows a slice of a step must return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logits {
@@ -198,21 +219,4 @@ pub struct StepResult {
     pub batch: u64,
     /// Logits in the order of the slices, row after row of `vocab` values; or what went wrong on the device.
     pub logits: Result<Vec<f32>, String>,
-}
-
-/// One end of a chain of idle blocks in the prefix cache: what a `cache` policy will choose victims by.
-///
-/// The window that is offered holds at most [`crate::limits::EVICT_WINDOW_MAX`] ends, least recently used first. To evict an
-/// end is to give up that block and, while more blocks are needed, those before it that have been left at the same moment
-/// and that nothing else follows. Whatever is answered is safe: nobody uses these blocks, they may only be missed later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Idle {
-    /// Opaque number of the tenant whose prompts it serves, and no other's.
-    pub tenant: u32,
-    /// Tokens from the beginning of the sequence to the end of the block: what a hit here saves at most.
-    pub depth: u32,
-    /// When its last sequence left it, on a clock that counts the sequences that have left the chain.
-    pub last_use: u64,
-    /// Sequences that were started on it.
-    pub hits: u64,
 }

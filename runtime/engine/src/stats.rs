@@ -23,6 +23,15 @@ pub struct ChainStats {
     pub dispatched_total: u64,
 }
 
+/// The figures of the `batch` or the `cache` slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotStats {
+    /// Questions asked.
+    pub decisions_total: u64,
+    /// Those that the builtin answered in a policy's place, by class, in the order of [`FaultClass::ALL`].
+    pub fallbacks_total: [u64; FaultClass::ALL.len()],
+}
+
 /// The engine's figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -52,6 +61,12 @@ pub struct Stats {
     pub prefix_hits_tokens_total: u64,
     /// Blocks that the prefix cache gave up because others needed them.
     pub prefix_evicted_blocks_total: u64,
+    /// The `batch` slot's figures.
+    pub batch: SlotStats,
+    /// The `cache` slot's figures.
+    pub cache: SlotStats,
+    /// Sequences that the engine ran because they had been passed over in too many micro-batches.
+    pub passed_over_total: u64,
     /// Decisions asked of the route slot.
     pub decisions_total: u64,
     /// Decisions that the builtin made in a policy's place, by class, in the order of [`FaultClass::ALL`].

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::ids::{ChainId, Micros, RequestId};
 use crate::invariant;
 use crate::output::{Finish, Outbox};
-use crate::port::{RoutePolicy, StepResult};
+use crate::port::{Policies, StepResult};
 use crate::request::{Reject, Request};
 
 impl Engine {
@@ -20,12 +20,12 @@ impl Engine {
         now: Micros,
         id: RequestId,
         request: Request,
-        policy: &mut dyn RoutePolicy,
+        policies: &mut dyn Policies,
         out: &mut Outbox,
     ) -> Result<(), Reject> {
         self.now = now.max(self.now);
         let prompt = request.prompt_tokens();
-        let outcome = self.enter(id, request, policy);
+        let outcome = self.enter(id, request, policies);
         match &outcome {
             Ok(()) => {
                 self.stats.accepted_total += 1;
@@ -33,34 +33,34 @@ impl Engine {
             }
             Err(_) => self.stats.rejected_total += 1,
         }
-        self.turn(policy, out);
+        self.turn(policies, out);
         outcome
     }
 
     /// The caller has lost interest. The terminal event is sent at once, wherever the request is; a request that is not
     /// live is left alone.
-    pub fn cancel(&mut self, now: Micros, id: RequestId, policy: &mut dyn RoutePolicy, out: &mut Outbox) {
+    pub fn cancel(&mut self, now: Micros, id: RequestId, policies: &mut dyn Policies, out: &mut Outbox) {
         self.now = now.max(self.now);
         if self.remove(id) {
             self.end(id, Finish::Cancelled, out);
         }
-        self.turn(policy, out);
+        self.turn(policies, out);
     }
 
     /// A micro-batch came back. One that is not in flight is counted and ignored; one that failed on the device, or whose
     /// logits have the wrong length, fails its sequences.
-    pub fn complete(&mut self, now: Micros, result: StepResult, policy: &mut dyn RoutePolicy, out: &mut Outbox) {
+    pub fn complete(&mut self, now: Micros, result: StepResult, policies: &mut dyn Policies, out: &mut Outbox) {
         self.now = now.max(self.now);
         if self.settle(&result, out).is_none() {
             self.stats.stale_results_total += 1;
         }
-        self.turn(policy, out);
+        self.turn(policies, out);
     }
 
     /// Time has passed; see [`Engine::next_deadline`].
-    pub fn tick(&mut self, now: Micros, policy: &mut dyn RoutePolicy, out: &mut Outbox) {
+    pub fn tick(&mut self, now: Micros, policies: &mut dyn Policies, out: &mut Outbox) {
         self.now = now.max(self.now);
-        self.turn(policy, out);
+        self.turn(policies, out);
     }
 
     /// Opens a chain to new jobs or closes it to drain. False if there is no such chain.
@@ -69,22 +69,22 @@ impl Engine {
         now: Micros,
         chain: ChainId,
         open: bool,
-        policy: &mut dyn RoutePolicy,
+        policies: &mut dyn Policies,
         out: &mut Outbox,
     ) -> bool {
         self.now = now.max(self.now);
         let known = self.chains.change(chain).map(|chain| chain.open = open).is_some();
-        self.turn(policy, out);
+        self.turn(policies, out);
         known
     }
 
     /// The phases that follow every input.
-    fn turn(&mut self, policy: &mut dyn RoutePolicy, out: &mut Outbox) {
-        self.ask_deferred(policy, out);
-        self.rescue_starving(policy);
-        self.pull_all(policy);
-        self.watch_head(policy);
-        self.plan_all(out);
+    fn turn(&mut self, policies: &mut dyn Policies, out: &mut Outbox) {
+        self.ask_deferred(policies, out);
+        self.rescue_starving(policies);
+        self.pull_all(policies);
+        self.watch_head(policies.route());
+        self.plan_all(policies, out);
         invariant::assert_cheap(self);
     }
 }

@@ -16,7 +16,7 @@ use pointsman_engine::builtin::Builtin;
 use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::output::{Event, Finish};
-use pointsman_engine::port::{Overlap, Pick, Pull, RoutePolicy, StepPlan, StepResult, Waiting};
+use pointsman_engine::port::{Overlap, Pick, Policies, Pull, RoutePolicy, StepPlan, StepResult, Waiting};
 use pointsman_engine::random;
 use pointsman_engine::request::{RawRequest, Request, Sampling};
 use pointsman_engine::snapshot::{RouteEvent, Snapshot};
@@ -175,11 +175,11 @@ const CHAINS: [&[(u32, u32, u32)]; 4] =
     [&[(4, 40, 1)], &[(3, 48, 2), (2, 30, 1)], &[(8, 60, 3)], &[(1, 24, 1), (6, 30, 2), (2, 80, 4)]];
 
 /// One random world with a prefix cache. `faults` lets devices fail and results come in any order.
-fn run(seed: u64, policy: &mut dyn RoutePolicy, faults: bool) -> Outcome {
+fn run(seed: u64, policy: &mut dyn Policies, faults: bool) -> Outcome {
     run_in(&caching(CHAINS[seed as usize % CHAINS.len()]), seed, policy, faults)
 }
 
-fn run_in(config: &EngineConfig, seed: u64, policy: &mut dyn RoutePolicy, faults: bool) -> Outcome {
+fn run_in(config: &EngineConfig, seed: u64, policy: &mut dyn Policies, faults: bool) -> Outcome {
     let chains = &config.chains;
     let mut world = World::new(config);
     let mut dice = Dice::new(seed);

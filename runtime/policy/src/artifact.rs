@@ -8,6 +8,7 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 use wasmparser::{Parser, Payload};
 
+use crate::kind::SlotKind;
 use crate::limits::UPLOAD_BYTES_MAX;
 use crate::refuse::{RefuseReason, Stage, contain};
 use crate::verify;
@@ -57,6 +58,7 @@ impl fmt::Debug for Digest {
 pub struct Artifact {
     component: Vec<u8>,
     digest: Digest,
+    slots: Vec<SlotKind>,
 }
 
 impl Artifact {
@@ -79,8 +81,8 @@ impl Artifact {
                     "the file is not WebAssembly: it starts with neither a component's nor a module's header".into()
                 );
             };
-            verify::verify(&component)?;
-            Ok(Self { component, digest: Digest::of(upload) })
+            let slots = verify::verify(&component)?;
+            Ok(Self { component, digest: Digest::of(upload), slots })
         })
     }
 
@@ -95,6 +97,12 @@ impl Artifact {
     pub fn digest(&self) -> Digest {
         self.digest
     }
+
+    /// The slots that it serves, at least one.
+    #[must_use]
+    pub fn slots(&self) -> &[SlotKind] {
+        &self.slots
+    }
 }
 
 /// Wraps a core module into a component of the contract's world.
@@ -104,9 +112,9 @@ impl Artifact {
 /// contract would be taken anyway.
 fn componentize(module: &[u8]) -> Result<Vec<u8>, String> {
     verify::validate(module)?;
-    verify::verify_module(module)?;
+    let exports = verify::verify_module(module)?;
     let mut module = without_types(module)?;
-    v0_1::embed_types(&mut module).map_err(|e| format!("{e:#}"))?;
+    v0_1::embed_types(&mut module, &exports).map_err(|e| format!("{e:#}"))?;
     let mut encoder = wit_component::ComponentEncoder::default();
     let encoded = encoder.validate(true).module(&module).and_then(|encoder| encoder.encode());
     encoded.map_err(|e| format!("the core module does not fit the contract: {e:#}"))

@@ -76,6 +76,10 @@ impl Figures {
         Self(self.0.iter().map(blank).collect())
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn count(&self, id: u32, by: u64) {
         if let Some(cell) = self.0.iter().find(|cell| cell.id == id && !cell.is_gauge) {
             // One thread writes; wrapping is what Prometheus expects of a counter that overflows.

@@ -10,6 +10,7 @@ use crate::compile::{Compiled, Machine};
 use crate::figures::Figures;
 use crate::instance::Instance;
 use crate::journal::Quota;
+use crate::kind::SlotKind;
 use crate::limits::{COMPILED_MAX, CONFIG_BYTES_MAX, LABEL_BYTES_MAX};
 use crate::quarantine::Quarantine;
 use crate::record::frame::Frame;
@@ -29,6 +30,8 @@ pub struct Descriptor {
     pub state_schema: String,
     /// Whether it wants to know what the chains hold of a prompt.
     pub needs_overlap: bool,
+    /// Whether it wants to know the links between servers.
+    pub needs_links: bool,
 }
 
 impl Descriptor {
@@ -46,9 +49,10 @@ impl Descriptor {
             return Err("`name` is empty".into());
         }
         let figures = Figures::declare(raw.metrics)?;
-        let needs_overlap = raw.needs & Inputs::PREFIX_OVERLAP == Inputs::PREFIX_OVERLAP;
+        let needs = |input| raw.needs & input == input;
+        let (needs_overlap, needs_links) = (needs(Inputs::PREFIX_OVERLAP), needs(Inputs::LINK_MATRIX));
         let (version, state_schema) = (raw.version, raw.state_schema);
-        Ok((Self { name: raw.name.into(), version, state_schema, needs_overlap }, figures))
+        Ok((Self { name: raw.name.into(), version, state_schema, needs_overlap, needs_links }, figures))
     }
 }
 
@@ -56,6 +60,7 @@ impl Descriptor {
 #[derive(Clone)]
 pub(crate) struct Policy {
     code: Arc<Compiled>,
+    slot: SlotKind,
     config: String,
     descriptor: Descriptor,
     pub(crate) quota: Arc<Quota>,
@@ -65,7 +70,7 @@ pub(crate) struct Policy {
 impl Policy {
     pub(crate) fn instantiate(&self) -> Result<Instance, pointsman_engine::decision::Fault> {
         let (quota, figures) = (Arc::clone(&self.quota), Arc::clone(&self.figures));
-        Instance::new(&self.code, Arc::clone(&self.descriptor.name), quota, figures)
+        Instance::new(&self.code, self.slot, Arc::clone(&self.descriptor.name), quota, figures)
     }
 
     /// The same policy with figures and a log of its own, for what must not be mistaken for its live work.
@@ -83,6 +88,16 @@ impl Policy {
 
     pub(crate) fn digest(&self) -> Digest {
         self.code.digest
+    }
+
+    /// Whether it has declared figures.
+    pub(crate) fn keeps_figures(&self) -> bool {
+        !self.figures.is_empty()
+    }
+
+    /// The slot that this is for.
+    pub(crate) fn slot(&self) -> SlotKind {
+        self.slot
     }
 }
 
@@ -153,12 +168,12 @@ impl PolicyHost {
         &self.quarantine
     }
 
-    /// Compiles, instantiates and tries a policy with the operator's `config` (JSON, empty for none). Takes tens of
+    /// Compiles, instantiates and tries a policy for `slot` with the operator's `config` (JSON, empty for none). Takes tens of
     /// milliseconds the first time; runs guest code within limits.
     ///
     /// # Errors
     /// The first stage that it did not pass, and why.
-    pub fn prepare(&self, artifact: &Artifact, config: &str) -> Result<Candidate, RefuseReason> {
+    pub fn prepare(&self, slot: SlotKind, artifact: &Artifact, config: &str) -> Result<Candidate, RefuseReason> {
         if config.len() > CONFIG_BYTES_MAX {
             let len = config.len();
             return Err(RefuseReason::at(
@@ -167,10 +182,10 @@ impl PolicyHost {
             ));
         }
         self.quarantine.check(artifact.digest()).map_err(|why| RefuseReason::at(Stage::Quarantine, why))?;
-        let policy = self.introduce(artifact, config)?;
+        let policy = self.introduce(slot, artifact, config)?;
         let scratch = policy.apart().instantiate();
         let mut scratch = scratch.map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
-        trial::run(&mut scratch, config, policy.descriptor.needs_overlap)?;
+        trial::run(&mut scratch, slot, config, policy.descriptor.needs_overlap)?;
         let fresh = policy.instantiate().map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
         Ok(Candidate { policy, fresh })
     }
@@ -200,15 +215,20 @@ impl PolicyHost {
     }
 
     /// Compiles a policy and lets it describe itself.
-    pub(crate) fn introduce(&self, artifact: &Artifact, config: &str) -> Result<Policy, RefuseReason> {
+    pub(crate) fn introduce(&self, slot: SlotKind, artifact: &Artifact, config: &str) -> Result<Policy, RefuseReason> {
+        if !artifact.slots().contains(&slot) {
+            let served: Vec<&str> = artifact.slots().iter().map(|slot| slot.name()).collect();
+            let what = format!("it serves the slot {}, not `{slot}`", served.join(" and "));
+            return Err(RefuseReason::at(Stage::Verify, what));
+        }
         let code = self.code(artifact)?;
         let quota = Arc::default();
         let label: Arc<str> = code.digest.to_string().into();
-        let mut scratch = Instance::new(&code, label, Arc::clone(&quota), Arc::default())
+        let mut scratch = Instance::new(&code, slot, label, Arc::clone(&quota), Arc::default())
             .map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
         let descriptor = scratch.describe().map_err(|fault| fault.detail).and_then(Descriptor::check);
         let (descriptor, figures) = descriptor.map_err(|reason| RefuseReason::at(Stage::Describe, reason))?;
-        Ok(Policy { code, config: config.to_owned(), descriptor, quota, figures: Arc::new(figures) })
+        Ok(Policy { code, slot, config: config.to_owned(), descriptor, quota, figures: Arc::new(figures) })
     }
 
     /// The artifact's code, from the cache or freshly compiled.

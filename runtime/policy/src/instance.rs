@@ -7,12 +7,14 @@ use std::sync::Arc;
 use pointsman_engine::decision::{Fault, FaultClass};
 use pointsman_engine::port::{Pick, Pull};
 use pointsman_engine::snapshot::Snapshot;
+use pointsman_engine::window::{Ask, Kind};
 use wasmtime::{ResourceLimiter, Result, Store};
 
 use crate::call::guard;
 use crate::compile::Compiled;
 use crate::figures::Figures;
 use crate::journal::{Journal, Quota};
+use crate::kind::SlotKind;
 use crate::limits::{
     COLD_FUEL, CORE_INSTANCES_MAX, FUEL_PER_WORD, HOT_FUEL, MEMORIES_MAX, MEMORY_BYTES_MAX, RESULT_BYTES_MAX,
     TABLE_ELEMENTS_MAX, TABLES_MAX,
@@ -86,6 +88,7 @@ impl Instance {
     /// The guest's start code faulted, it needs more than its limits, or an export has the wrong signature.
     pub(crate) fn new(
         code: &Arc<Compiled>,
+        slot: SlotKind,
         name: Arc<str>,
         quota: Arc<Quota>,
         figures: Arc<Figures>,
@@ -97,7 +100,7 @@ impl Instance {
         store.set_max_component_handles(0);
         let exports = guard(&mut store, COLD_FUEL, "instantiate", |store| {
             let instance = code.pre.instantiate(&mut *store)?;
-            Exports::find(store, &instance)
+            Exports::find(store, &instance, slot)
         })?;
         Ok(Self { store, exports, _code: Arc::clone(code) })
     }
@@ -129,34 +132,65 @@ impl Instance {
 
     /// Two words for each event.
     pub(crate) fn apply(&mut self, seq: u64, words: &[u64]) -> std::result::Result<(), Fault> {
-        guard(&mut self.store, hot(words), "apply", |store| self.exports.apply(store, seq, words))
+        guard(&mut self.store, hot(words), "apply", |store| self.exports.calls.apply(store, seq, words))
     }
 
     /// `overlap` is one word for each chain, or none for a policy that does not need it. Answers the packed decision, not yet
     /// decoded.
     pub(crate) fn pick(&mut self, ask: &Pick, overlap: Option<&[u64]>) -> std::result::Result<u64, Fault> {
-        let exports = &self.exports;
+        let calls = &self.exports.calls;
         match overlap {
-            None => guard(&mut self.store, HOT_FUEL, "pick", |store| exports.pick(store, ask)),
+            None => guard(&mut self.store, HOT_FUEL, "pick", |store| calls.pick(store, ask)),
             Some(words) => {
-                guard(&mut self.store, hot(words), "pick-affine", |store| exports.pick_affine(store, ask, words))
+                guard(&mut self.store, hot(words), "pick-affine", |store| calls.pick_affine(store, ask, words))
             }
         }
     }
 
     /// Four words for each waiting request. Answers the index, not yet checked.
     pub(crate) fn pull(&mut self, ask: &Pull, words: &[u64]) -> std::result::Result<u32, Fault> {
-        guard(&mut self.store, hot(words), "pull", |store| self.exports.pull(store, ask, words))
+        guard(&mut self.store, hot(words), "pull", |store| self.exports.calls.pull(store, ask, words))
+    }
+
+    /// The question of a slot that is asked with a window. The answer is not yet checked, but no longer than any can be.
+    pub(crate) fn window(
+        &mut self,
+        kind: Kind,
+        ask: &Ask,
+        words: &[u64],
+        answer: &mut Vec<u64>,
+    ) -> std::result::Result<(), Fault> {
+        let (calls, what) = (&self.exports.calls, call_name(kind));
+        guard(&mut self.store, hot(words), what, |store| calls.window(store, ask, words, answer))?;
+        let (got, most) = (answer.len(), kind.entries_max());
+        if got <= most {
+            return Ok(());
+        }
+        Err(Fault::new(FaultClass::Oversize, format!("{what}: {got} words, and at most {most} make sense")))
+    }
+
+    /// `who` is tenant, class, prompt and reserved tokens; `offered` one word for each format. Answers the index, not yet checked.
+    pub(crate) fn format(&mut self, who: [u32; 4], pressure: u32, offered: &[u64]) -> std::result::Result<u32, Fault> {
+        let calls = &self.exports.calls;
+        guard(&mut self.store, hot(offered), "format", |store| calls.format(store, who, pressure, offered))
     }
 
     /// The scores behind a decision.
     pub(crate) fn trace(&mut self, ask: &Pick, overlap: &[u64]) -> std::result::Result<Vec<Score>, Fault> {
-        guard(&mut self.store, COLD_FUEL, "trace", |store| self.exports.trace(store, ask, overlap))
+        guard(&mut self.store, COLD_FUEL, "trace", |store| self.exports.calls.trace(store, ask, overlap))
     }
 
     /// Fuel that the last call used.
     pub(crate) fn fuel_used(&self) -> u64 {
         self.store.data().fuel_used
+    }
+}
+
+/// The function of the contract that puts this question.
+pub(crate) fn call_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Step => "step",
+        Kind::Victims => "victims",
     }
 }
 
@@ -178,7 +212,7 @@ mod tests {
 
     fn instance(guest: &Guest) -> Instance {
         let code = Machine::new(None).unwrap().compile(&Artifact::new(&guest.component()).unwrap()).unwrap();
-        Instance::new(&Arc::new(code), "test".into(), Arc::default(), Arc::default()).unwrap()
+        Instance::new(&Arc::new(code), SlotKind::Route, "test".into(), Arc::default(), Arc::default()).unwrap()
     }
 
     /// No guest can reach the deadline within its fuel, so this one is given fuel without end.
@@ -187,7 +221,7 @@ mod tests {
         let mut instance = instance(&Guest::default().apply("(loop (br 0))"));
         let fault = guard(&mut instance.store, u64::MAX, "apply", |store| {
             store.set_epoch_deadline(2);
-            instance.exports.apply(store, 1, &[3 << 56, 0])
+            instance.exports.calls.apply(store, 1, &[3 << 56, 0])
         });
         assert_eq!(fault.unwrap_err().class, FaultClass::Deadline);
     }

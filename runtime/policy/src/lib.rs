@@ -3,6 +3,7 @@
 //! A policy is a sandboxed component that decides; the runtime only ever takes its answers as advice. Its life, in the order of
 //! the modules:
 //!
+//! 0. [`kind`] names the slots;
 //! 1. [`artifact`] takes an upload and makes a component of it; [`verify`] checks its imports, exports, version and sizes;
 //! 2. `compile` makes machine code, or `cache` has it from an earlier process; `instance` runs it within [`limits`], one `call` at a time, in the shapes of its
 //!    contract's version (`versions`) and with its log bounded (`journal`);
@@ -15,6 +16,8 @@
 //! Steps 1 to 3 run on any thread; the slot belongs to the engine's; the log and its readers have their own. Invariants: guest
 //! code runs only with fuel, a deadline and a memory limit armed; the only import is `host`, whose functions are outputs; an
 //! instance that has faulted is never called again; taking a policy out runs no guest code.
+
+pub mod kind;
 
 pub mod artifact;
 pub mod verify;
@@ -50,9 +53,10 @@ pub const CONTRACTS: &[&str] = &[versions::v0_1::VERSION];
 pub use artifact::{Artifact, Digest};
 pub use figures::{Figure, FigureValue};
 pub use host::{Candidate, Descriptor, HostError, PolicyHost};
+pub use kind::SlotKind;
 pub use quarantine::Quarantine;
 pub use record::{DecisionLog, Tap};
 pub use refuse::{RefuseReason, Stage};
 pub use replay::shadow::Shadow;
-pub use slot::{Guard, NotNow, Notice, PolicyCard, Retired, RouteSlot, SlotReport};
+pub use slot::{Guard, NotNow, Notice, PolicyCard, PolicySlot, Retired, SlotReport, Slots};
 pub use trust::Trust;

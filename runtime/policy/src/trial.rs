@@ -3,25 +3,38 @@
 //! Runs off the engine's thread on a scratch instance. It finds policies that can not work at all; what goes wrong later is
 //! the breaker's business.
 
-use pointsman_engine::decision::{Fault, RouteDecision};
+use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::port::{Overlap, Pick, Pull, Waiting};
 use pointsman_engine::snapshot::{ChainView, RouteEvent, Snapshot};
+use pointsman_engine::window::{Ask, Idle, Kind, Ready, Served};
 
 use crate::instance::Instance;
+use crate::kind::SlotKind;
 use crate::refuse::{RefuseReason, Stage};
 use crate::slot::pulled;
 
-/// Runs `init`, `apply`, `pick` and `pull`.
+/// Runs `init` and each call of the slot.
 ///
 /// # Errors
 /// The first call that faulted, or answered with something that does not decode.
-pub(crate) fn run(scratch: &mut Instance, config: &str, needs_overlap: bool) -> Result<(), RefuseReason> {
+pub(crate) fn run(
+    scratch: &mut Instance,
+    slot: SlotKind,
+    config: &str,
+    needs_overlap: bool,
+) -> Result<(), RefuseReason> {
     scratch.init(config, &view(), None).map_err(|fault| RefuseReason::at(Stage::Init, fault.detail))?;
-    questions(scratch, needs_overlap).map_err(|fault| RefuseReason::at(Stage::Trial, fault.detail))
+    let answered = match slot {
+        SlotKind::Route => route(scratch, needs_overlap),
+        SlotKind::Batch => batch(scratch),
+        SlotKind::Cache => cache(scratch),
+        SlotKind::Place => Ok(()),
+    };
+    answered.map_err(|fault| RefuseReason::at(Stage::Trial, fault.detail))
 }
 
-fn questions(scratch: &mut Instance, needs_overlap: bool) -> Result<(), Fault> {
+fn route(scratch: &mut Instance, needs_overlap: bool) -> Result<(), Fault> {
     const FIRST: ChainId = ChainId(0);
     let (seq, now, rnd) = (1, Micros(1_000), 0x9e37_79b9_7f4a_7c15);
     let (tenant, class, prompt, reserve) = (0, 0, 16, 64);
@@ -33,6 +46,48 @@ fn questions(scratch: &mut Instance, needs_overlap: bool) -> Result<(), Fault> {
     let waiting = Waiting { id, tenant, class, prompt, reserve, waited: Micros(100) };
     pulled(scratch.pull(&Pull { seq, now, rnd, chain: FIRST }, &waiting.words())?, 1)?;
     Ok(())
+}
+
+fn batch(scratch: &mut Instance) -> Result<(), Fault> {
+    scratch.apply(1, &Served { tenant: 1, prompt_tokens: 16, new_tokens: 3 }.words())?;
+    let decoding = Ready {
+        id: RequestId(1),
+        tenant: 1,
+        class: 0,
+        prompt: 16,
+        reserve: 64,
+        computed: 19,
+        pending: 1,
+        waited: Micros(100),
+        deadline: Micros(0),
+        generated: 4,
+        passed: 0,
+    };
+    let fresh = Ready { id: RequestId(2), tenant: 2, computed: 0, pending: 16, generated: 0, ..decoding };
+    window(scratch, Kind::Step, &[decoding.words(), fresh.words()].concat())
+}
+
+fn cache(scratch: &mut Instance) -> Result<(), Fault> {
+    let old = Idle { tenant: 1, depth: 64, last_use: 3, hits: 1 };
+    let new = Idle { tenant: 2, depth: 32, last_use: 9, hits: 0 };
+    window(scratch, Kind::Victims, &[old.words(), new.words()].concat())?;
+    // One format, and a choice.
+    for offered in [&[1 << 32 | 90][..], &[1 << 32 | 90, 3 << 32 | 50]] {
+        let index = scratch.format([1, 0, 16, 64], 500, offered)?;
+        if index as usize >= offered.len() {
+            let detail = format!("format: index {index} of {} that are offered", offered.len());
+            return Err(Fault::new(FaultClass::Invalid, detail));
+        }
+    }
+    Ok(())
+}
+
+/// Asks about a window, and checks the answer.
+fn window(scratch: &mut Instance, kind: Kind, words: &[u64]) -> Result<(), Fault> {
+    let ask = Ask { seq: 1, now: Micros(1_000), rnd: 0x9e37_79b9_7f4a_7c15, chain: ChainId(0), want: 1, have: 0 };
+    let mut answer = Vec::new();
+    scratch.window(kind, &ask, words, &mut answer)?;
+    kind.check(&ask, words.len() / kind.words(), &answer)
 }
 
 /// Two chains with room.

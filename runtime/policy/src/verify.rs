@@ -1,12 +1,13 @@
 //! What a component says about itself, checked before it is compiled: imports, exports, contract version, sizes.
 //!
 //! Called by [`crate::artifact`]. Names are the contract: an import that is not on the list below is refused by name, so a
-//! policy can never be linked to anything but `host.log`.
+//! policy can never be linked to anything but `host`.
 
 use wasmparser::component_types::ComponentEntityType;
 use wasmparser::types::Types;
 use wasmparser::{Parser, Payload, Validator, WasmFeatures};
 
+use crate::kind::SlotKind;
 use crate::limits::{
     DEFINITION_BYTES_MAX, FUNCTION_BYTES_MAX, MEMORIES_MAX, MEMORY_BYTES_MAX, PARTS_MAX, TABLE_ELEMENTS_MAX,
 };
@@ -26,9 +27,11 @@ const PAGE_BYTES: u64 = 64 << 10;
 
 /// Checks a component against the contract and the limits.
 ///
+/// Returns the slots that it serves, at least one.
+///
 /// # Errors
 /// The first thing that does not fit, in one line.
-pub fn verify(component: &[u8]) -> Result<(), String> {
+pub fn verify(component: &[u8]) -> Result<Vec<SlotKind>, String> {
     check_nesting(component)?;
     let types = validate(component)?;
     let mut depth = 0;
@@ -51,13 +54,17 @@ pub fn verify(component: &[u8]) -> Result<(), String> {
             part => check_size(&part, &mut memories)?,
         }
     }
-    for wanted in [v0_1::LIFECYCLE, v0_1::ROUTE] {
-        if !exports.contains(&wanted) {
-            exports.iter().try_for_each(|name| check_version(name))?;
-            return Err(format!("the component does not export `{wanted}`, which a routing policy must"));
-        }
+    let slots: Vec<SlotKind> =
+        SlotKind::ALL.into_iter().filter(|slot| exports.contains(&v0_1::interface(*slot))).collect();
+    if exports.contains(&v0_1::LIFECYCLE) && !slots.is_empty() {
+        return Ok(slots);
     }
-    Ok(())
+    exports.iter().try_for_each(|name| check_version(name))?;
+    if !exports.contains(&v0_1::LIFECYCLE) {
+        return Err(format!("the component does not export `{}`, which every policy must", v0_1::LIFECYCLE));
+    }
+    let wanted = SlotKind::ALL.map(|slot| format!("`{}`", v0_1::interface(slot))).join(", ");
+    Err(format!("the component does not export the interface of any slot; the slots are {wanted}"))
 }
 
 /// Bounds how deep definitions can be nested, without looking into them; everything after this may recurse over them.
@@ -98,8 +105,9 @@ pub(crate) fn validate(bytes: &[u8]) -> Result<Types, String> {
     validated.map_err(|e| format!("the file is damaged or uses a feature that is off: {e}"))
 }
 
-/// Checks the names in a core module that is to become a component, for the sake of clear reasons.
-pub(crate) fn verify_module(module: &[u8]) -> Result<(), String> {
+/// Checks the names in a core module that is to become a component, for the sake of clear reasons. Returns those of its exports.
+pub(crate) fn verify_module(module: &[u8]) -> Result<Vec<String>, String> {
+    let mut exported = Vec::new();
     for part in Parser::new(0).parse_all(module) {
         match part.map_err(|e| e.to_string())? {
             Payload::ImportSection(imports) => {
@@ -114,12 +122,13 @@ pub(crate) fn verify_module(module: &[u8]) -> Result<(), String> {
                 for export in exports {
                     let name = export.map_err(|e| e.to_string())?.name;
                     check_version(name.split_once('#').map_or(name, |(interface, _)| interface))?;
+                    exported.push(name.to_owned());
                 }
             }
             _ => {}
         }
     }
-    Ok(())
+    Ok(exported)
 }
 
 /// The reason for refusing an import.

@@ -8,12 +8,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use guests::Guest;
-use pointsman_policy::{Artifact, PolicyHost};
+use pointsman_policy::{Artifact, PolicyHost, SlotKind};
 
 fn prepare(dir: &Path, guest: &Guest) -> String {
     let host = PolicyHost::with_cache(dir).unwrap();
     let artifact = Artifact::new(&guest.component()).unwrap();
-    host.prepare(&artifact, "").unwrap().descriptor().name.to_string()
+    host.prepare(SlotKind::Route, &artifact, "").unwrap().descriptor().name.to_string()
 }
 
 fn files(dir: &Path) -> Vec<PathBuf> {

@@ -9,12 +9,12 @@ use pointsman_engine::decision::{FaultClass, RouteDecision};
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::port::{Pick, RoutePolicy};
 use pointsman_engine::snapshot::{ChainView, RouteEvent, Snapshot};
-use pointsman_policy::{Artifact, Candidate, Guard, PolicyHost, RefuseReason, RouteSlot, Stage};
+use pointsman_policy::{Artifact, Candidate, Guard, PolicyHost, PolicySlot, RefuseReason, SlotKind, Stage};
 
 fn prepare(name: &str) -> Result<Candidate, RefuseReason> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/security/guests/dist/{name}.wasm"));
     let upload = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    PolicyHost::new().unwrap().prepare(&Artifact::new(&upload)?, "")
+    PolicyHost::new().unwrap().prepare(SlotKind::Route, &Artifact::new(&upload)?, "")
 }
 
 fn view() -> Snapshot {
@@ -23,7 +23,7 @@ fn view() -> Snapshot {
     Snapshot { epoch: 0, seq: 0, chains: (0..2).map(chain).collect(), queued: 0 }
 }
 
-fn pick(slot: &mut RouteSlot) -> Result<RouteDecision, pointsman_engine::decision::Fault> {
+fn pick(slot: &mut PolicySlot) -> Result<RouteDecision, pointsman_engine::decision::Fault> {
     if slot.wants_snapshot() {
         slot.init(&view())?;
     } else {
@@ -64,7 +64,7 @@ fn every_fourth_pick_faults_and_the_others_are_its_own() {
         ("memory-on-fourth", FaultClass::Memory),
         ("recurse-on-fourth", FaultClass::Stack),
     ] {
-        let mut slot = RouteSlot::default();
+        let mut slot = PolicySlot::default();
         drop(slot.swap_in(prepare(name).unwrap(), Guard::default()));
         for round in 1..=12 {
             let answer = pick(&mut slot);
@@ -82,7 +82,7 @@ fn every_fourth_pick_faults_and_the_others_are_its_own() {
 
 #[test]
 fn a_huge_state_is_left_behind() {
-    let mut slot = RouteSlot::default();
+    let mut slot = PolicySlot::default();
     drop(slot.swap_in(prepare("huge-list").unwrap(), Guard::default()));
     assert!(pick(&mut slot).is_ok());
     drop(slot.swap_in(prepare("trap-on-fourth").unwrap(), Guard::default()));
@@ -92,7 +92,7 @@ fn a_huge_state_is_left_behind() {
 #[test]
 fn bad_but_valid_choices_are_the_guards_business() {
     for name in ["always-queue", "always-reject", "forged-chain"] {
-        let mut slot = RouteSlot::default();
+        let mut slot = PolicySlot::default();
         drop(slot.swap_in(prepare(name).unwrap(), Guard::default()));
         assert!(pick(&mut slot).is_ok(), "{name}");
     }

@@ -11,7 +11,7 @@ use pointsman_engine::decision::{FaultClass, RouteDecision};
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::port::{Pick, Pull, RoutePolicy, Waiting};
 use pointsman_engine::snapshot::{ChainView, RouteEvent, Snapshot};
-use pointsman_policy::{Artifact, Guard, PolicyHost, RouteSlot};
+use pointsman_policy::{Artifact, Guard, PolicyHost, PolicySlot, SlotKind};
 
 fn view(chains: u32) -> Snapshot {
     let chain =
@@ -25,9 +25,10 @@ fn ask(tenant: u32) -> Pick {
     Pick { id, seq: 10, now, rnd: 7, tenant, class: 0, prompt: 3, reserve: 9, deadline, session, hints }
 }
 
-fn slot_with(guest: &Guest) -> RouteSlot {
-    let candidate = PolicyHost::new().unwrap().prepare(&Artifact::new(&guest.component()).unwrap(), "").unwrap();
-    let mut slot = RouteSlot::default();
+fn slot_with(guest: &Guest) -> PolicySlot {
+    let candidate =
+        PolicyHost::new().unwrap().prepare(SlotKind::Route, &Artifact::new(&guest.component()).unwrap(), "").unwrap();
+    let mut slot = PolicySlot::default();
     drop(slot.swap_in(candidate, Guard::default()));
     assert!(slot.wants_snapshot());
     slot.init(&view(3)).unwrap();

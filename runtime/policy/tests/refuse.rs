@@ -5,10 +5,10 @@
 mod guests;
 
 use guests::{Guest, WIT};
-use pointsman_policy::{Artifact, Candidate, PolicyHost, RefuseReason, Stage};
+use pointsman_policy::{Artifact, Candidate, PolicyHost, RefuseReason, SlotKind, Stage};
 
 fn prepare(upload: &[u8]) -> Result<Candidate, RefuseReason> {
-    PolicyHost::new().unwrap().prepare(&Artifact::new(upload)?, "")
+    PolicyHost::new().unwrap().prepare(SlotKind::Route, &Artifact::new(upload)?, "")
 }
 
 #[track_caller]
@@ -124,7 +124,9 @@ fn refuses_a_file_over_the_size_limit_before_reading_it() {
 #[test]
 fn refuses_a_core_module_that_does_not_fit_the_contract() {
     let module = |fields: &str| wat::parse_str(format!("(module {fields})")).unwrap();
-    refused(&module(""), Stage::Verify, &["does not fit the contract"]);
+    refused(&module(""), Stage::Verify, &["does not export", "lifecycle@0.1.0"]);
+    let half = r#"(func (export "pointsman:policy/route@0.1.0#apply") (param i64 i32 i32))"#;
+    refused(&module(half), Stage::Verify, &["does not fit the contract", "route@0.1.0"]);
     let wasi = r#"(import "wasi_snapshot_preview1" "fd_write" (func (param i32 i32 i32 i32) (result i32)))"#;
     refused(&module(wasi), Stage::Verify, &["wasi_snapshot_preview1", "nothing else"]);
     let host = r#"(import "pointsman:policy/host@0.1.0" "exec" (func (param i32 i32)))"#;
@@ -155,7 +157,7 @@ fn refuses_another_version_of_the_contract_and_names_both() {
 }
 
 #[test]
-fn refuses_a_component_that_is_no_routing_policy() {
+fn refuses_a_component_that_serves_no_slot() {
     refused(&wat::parse_str("(component)").unwrap(), Stage::Verify, &["does not export", "lifecycle@0.1.0"]);
     let other = r#"(component (component $c) (instance $i (instantiate $c)) (export "pointsman:policy/route@0.3.0" (instance $i)))"#;
     refused(&wat::parse_str(other).unwrap(), Stage::Verify, &["0.3.0", "0.1.0"]);
@@ -217,7 +219,7 @@ fn refuses_a_policy_whose_init_fails_and_shows_its_reason() {
     refused(&Guest::default().init("(loop (br 0)) (i32.const 96)").component(), Stage::Init, &["fuel"]);
     let host = PolicyHost::new().unwrap();
     let artifact = Artifact::new(&Guest::default().component()).unwrap();
-    let refusal = host.prepare(&artifact, &" ".repeat(65_537)).unwrap_err();
+    let refusal = host.prepare(SlotKind::Route, &artifact, &" ".repeat(65_537)).unwrap_err();
     assert!(refusal.stage == Stage::Init && refusal.reason.contains("65537 bytes"), "{refusal}");
 }
 

@@ -11,7 +11,7 @@ use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::port::{Pick, RoutePolicy};
 use pointsman_engine::snapshot::{ChainView, RouteEvent, Snapshot};
 use pointsman_policy::limits::{LOG_LINES_BURST, STRIKES_MAX};
-use pointsman_policy::{Artifact, Candidate, Guard, NotNow, PolicyHost, RouteSlot};
+use pointsman_policy::{Artifact, Candidate, Guard, NotNow, PolicyHost, PolicySlot, SlotKind};
 
 fn view() -> Snapshot {
     let chain =
@@ -31,11 +31,11 @@ fn constant(chain: u32) -> Guest {
 }
 
 fn candidate(host: &PolicyHost, guest: &Guest) -> Candidate {
-    host.prepare(&Artifact::new(&guest.component()).unwrap(), "{}").unwrap()
+    host.prepare(SlotKind::Route, &Artifact::new(&guest.component()).unwrap(), "{}").unwrap()
 }
 
 /// What the engine does for one decision: a view if one is wanted, changes, then the question.
-fn decide(slot: &mut RouteSlot, tenant: u32) -> Result<RouteDecision, Fault> {
+fn decide(slot: &mut PolicySlot, tenant: u32) -> Result<RouteDecision, Fault> {
     if slot.wants_snapshot() {
         slot.init(&view())?;
     } else {
@@ -45,7 +45,7 @@ fn decide(slot: &mut RouteSlot, tenant: u32) -> Result<RouteDecision, Fault> {
 }
 
 #[track_caller]
-fn dispatches(slot: &mut RouteSlot, chain: u32) {
+fn dispatches(slot: &mut PolicySlot, chain: u32) {
     assert_eq!(decide(slot, 0), Ok(RouteDecision::Dispatch(ChainId(chain))));
 }
 
@@ -54,14 +54,14 @@ fn is_sendable_so_that_candidates_are_made_elsewhere() {
     fn send<T: Send>() {}
     fn share<T: Send + Sync>() {}
     send::<Candidate>();
-    send::<RouteSlot>();
+    send::<PolicySlot>();
     send::<pointsman_policy::Retired>();
     share::<PolicyHost>();
 }
 
 #[test]
 fn an_empty_slot_decides_natively_and_without_faults() {
-    let mut slot = RouteSlot::default();
+    let mut slot = PolicySlot::default();
     dispatches(&mut slot, 0);
     let report = slot.report();
     assert_eq!((report.generation, report.active), (0, None));
@@ -74,7 +74,7 @@ fn an_empty_slot_decides_natively_and_without_faults() {
 #[test]
 fn swap_rollback_and_eject_change_who_decides() {
     let host = PolicyHost::new().unwrap();
-    let mut slot = RouteSlot::default();
+    let mut slot = PolicySlot::default();
     let first = candidate(&host, &constant(1));
     let digest = first.digest();
     drop(slot.swap_in(first, Guard::default()));
@@ -103,7 +103,7 @@ fn swap_rollback_and_eject_change_who_decides() {
 #[test]
 fn the_first_rollback_returns_to_the_builtin() {
     let host = PolicyHost::new().unwrap();
-    let mut slot = RouteSlot::default();
+    let mut slot = PolicySlot::default();
     drop(slot.swap_in(candidate(&host, &constant(1)), Guard::default()));
     let report = slot.report();
     assert!(report.can_roll_back && report.previous.is_none());
@@ -128,7 +128,7 @@ fn heir(byte: u8) -> Guest {
 #[test]
 fn saved_state_goes_to_the_successor_and_then_from_instance_to_instance() {
     let host = PolicyHost::new().unwrap();
-    let mut slot = RouteSlot::default();
+    let mut slot = PolicySlot::default();
     drop(slot.swap_in(candidate(&host, &heir(1)), Guard::default()));
     dispatches(&mut slot, 9);
     drop(slot.swap_in(candidate(&host, &heir(2)), Guard::default()));
@@ -143,7 +143,7 @@ fn saved_state_goes_to_the_successor_and_then_from_instance_to_instance() {
 #[test]
 fn a_save_that_faults_does_not_hold_up_the_swap() {
     let host = PolicyHost::new().unwrap();
-    let mut slot = RouteSlot::default();
+    let mut slot = PolicySlot::default();
     for save in ["(unreachable)", "(loop (br 0)) (i32.const 128)", "(i32.const 0x7ffffff0)", "(i32.const 512)"] {
         // 512: a list of 128 KiB, over the limit on results, in a memory of 128 KiB.
         let huge = r#"(data (i32.const 512) "\01\00\00\00\00\00\00\00\10\00\00\00\03\00\00\00\07\00\00\00\00\00\00\00\00\00\00\00\00\00\02\00")"#;
@@ -157,7 +157,7 @@ fn a_save_that_faults_does_not_hold_up_the_swap() {
 #[test]
 fn a_view_is_wanted_again_whenever_somebody_else_decides() {
     let host = PolicyHost::new().unwrap();
-    let mut slot = RouteSlot::default();
+    let mut slot = PolicySlot::default();
     slot.init(&view()).unwrap();
     assert!(!slot.wants_snapshot());
     drop(slot.swap_in(candidate(&host, &constant(1)), Guard::default()));
@@ -169,8 +169,8 @@ fn a_view_is_wanted_again_whenever_somebody_else_decides() {
 }
 
 /// A slot with `below` under `above`, and the quarantine that it fills.
-fn stacked(host: &PolicyHost, below: &Guest, above: &Guest, guard: Guard) -> RouteSlot {
-    let mut slot = RouteSlot::new(pointsman_policy::Tap::default(), Arc::clone(host.quarantine()));
+fn stacked(host: &PolicyHost, below: &Guest, above: &Guest, guard: Guard) -> PolicySlot {
+    let mut slot = PolicySlot::new(SlotKind::Route, pointsman_policy::Tap::default(), Arc::clone(host.quarantine()));
     drop(slot.swap_in(candidate(host, below), Guard::default()));
     drop(slot.swap_in(candidate(host, above), guard));
     slot
@@ -195,7 +195,7 @@ fn a_policy_that_faults_too_often_is_taken_out_and_remembered() {
     let notices = slot.take_notices();
     assert_eq!(notices.len(), 1);
     assert!(notices[0].digest == digest && notices[0].reason.contains("trap") && !notices[0].promoted);
-    let again = host.prepare(&Artifact::new(&broken.component()).unwrap(), "").unwrap_err();
+    let again = host.prepare(SlotKind::Route, &Artifact::new(&broken.component()).unwrap(), "").unwrap_err();
     assert_eq!(again.stage, pointsman_policy::Stage::Quarantine, "{again}");
     assert!(host.quarantine().clear(digest));
     drop(slot.swap_in(candidate(&host, &broken), Guard::default()));
@@ -241,11 +241,11 @@ fn one_that_lets_requests_starve_is_taken_out_at_once() {
 #[test]
 fn a_challenger_decides_its_share_and_can_be_promoted_or_sent_off() {
     let host = PolicyHost::new().unwrap();
-    let mut slot = RouteSlot::default();
+    let mut slot = PolicySlot::default();
     assert_eq!(slot.promote().err(), Some(NotNow::NoChallenger));
     drop(slot.swap_in(candidate(&host, &heir(2)), Guard::default()));
     let mut ids = 0..;
-    let mut share = |slot: &mut RouteSlot| {
+    let mut share = |slot: &mut PolicySlot| {
         let mut chains = [0; 10];
         for id in ids.by_ref().take(1_000) {
             if slot.wants_snapshot() {
@@ -258,14 +258,14 @@ fn a_challenger_decides_its_share_and_can_be_promoted_or_sent_off() {
         }
         chains[1]
     };
-    drop(slot.challenge(candidate(&host, &constant(1)), 2_500, Guard::default()));
+    drop(slot.challenge(candidate(&host, &constant(1)), 2_500, Guard::default()).unwrap());
     assert!((200..300).contains(&share(&mut slot)));
     let trial = slot.report().challenger.unwrap();
     assert_eq!((trial.share, slot.report().generation), (2_500, 2));
 
     drop(slot.rollback().unwrap());
     assert_eq!((share(&mut slot), slot.report().challenger), (0, None));
-    drop(slot.challenge(candidate(&host, &constant(1)), 10_000, Guard::default()));
+    drop(slot.challenge(candidate(&host, &constant(1)), 10_000, Guard::default()).unwrap());
     assert_eq!(share(&mut slot), 1_000);
     drop(slot.promote().unwrap());
     dispatches(&mut slot, 1);
@@ -276,9 +276,9 @@ fn a_challenger_decides_its_share_and_can_be_promoted_or_sent_off() {
 #[test]
 fn a_challenger_that_faults_leaves_the_one_in_charge_alone() {
     let host = PolicyHost::new().unwrap();
-    let mut slot = RouteSlot::default();
+    let mut slot = PolicySlot::default();
     drop(slot.swap_in(candidate(&host, &constant(2)), Guard::default()));
-    drop(slot.challenge(candidate(&host, &constant(1).armed("(unreachable)")), 10_000, Guard::default()));
+    drop(slot.challenge(candidate(&host, &constant(1).armed("(unreachable)")), 10_000, Guard::default()).unwrap());
     for _ in 0..STRIKES_MAX {
         assert_eq!(decide(&mut slot, ARMED).unwrap_err().class, FaultClass::Trap);
     }
@@ -291,10 +291,10 @@ fn a_slow_challenger_is_sent_off_and_a_good_one_promoted() {
     use pointsman_policy::slo::{Sample, Slo};
     let host = PolicyHost::new().unwrap();
     for (factor, promoted) in [(3, false), (1, true)] {
-        let mut slot = RouteSlot::new(pointsman_policy::Tap::default(), Arc::default());
+        let mut slot = PolicySlot::new(SlotKind::Route, pointsman_policy::Tap::default(), Arc::default());
         drop(slot.swap_in(candidate(&host, &constant(2)), Guard::default()));
         let guard = Guard { promote: true, slo: Slo { requests: 300, ..Slo::default() }, ..Guard::default() };
-        drop(slot.challenge(candidate(&host, &constant(1)), 5_000, guard));
+        drop(slot.challenge(candidate(&host, &constant(1)), 5_000, guard).unwrap());
         for id in 0..1_000 {
             let slower = if slot.is_challengers(RequestId(id)) { factor } else { 1 };
             let ttft_micros = (1_000 + 37 * (id % 11)) * slower;
@@ -310,7 +310,7 @@ fn a_slow_challenger_is_sent_off_and_a_good_one_promoted() {
 #[test]
 fn a_dump_shows_the_state_and_a_bad_one_costs_the_instance() {
     let host = PolicyHost::new().unwrap();
-    let mut slot = RouteSlot::default();
+    let mut slot = PolicySlot::default();
     assert!(slot.dump().is_none(), "the builtin has no state");
     let text = r#"(data (i32.const 512) "\08\02\00\00\02\00\00\00{}")"#;
     drop(slot.swap_in(candidate(&host, &constant(1).fields(text).dump("(i32.const 512)")), Guard::default()));
@@ -362,7 +362,7 @@ fn log_lines_carry_the_name_are_escaped_and_are_rationed_across_instances() {
     let host = PolicyHost::new().unwrap();
     let log = r#"(data (i32.const 512) "a\1b[31mb")"#;
     let log = Guest::default().fields(log).armed("(call $log (i32.const 1) (i32.const 512) (i32.const 7))");
-    let mut slot = RouteSlot::default();
+    let mut slot = PolicySlot::default();
     drop(slot.swap_in(candidate(&host, &log), Guard::default()));
     let burst = LOG_LINES_BURST as usize;
     let lines = logged(|| {
@@ -383,7 +383,7 @@ fn log_lines_carry_the_name_are_escaped_and_are_rationed_across_instances() {
 #[test]
 fn a_policy_that_dies_over_and_over_does_not_flood_the_log() {
     let host = PolicyHost::new().unwrap();
-    let mut slot = RouteSlot::default();
+    let mut slot = PolicySlot::default();
     let guard = Guard { faults: false, ..Guard::default() };
     drop(slot.swap_in(candidate(&host, &constant(1).armed("(unreachable)")), guard));
     let lines = logged(|| {

@@ -9,7 +9,7 @@ use crate::event::Event;
 pub type Micros = u64;
 
 /// One chain: a path of stages that together hold the whole model. Valid within one [`Cluster::epoch`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChainId(pub u32);
 
 /// What is known of one chain.

@@ -51,3 +51,13 @@ impl Event {
 pub(crate) fn low_half(word: u64) -> u32 {
     (word & 0xffff_ffff) as u32
 }
+
+/// Bits 63..32 of a word.
+pub(crate) fn high_half(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+/// Two halves of a word.
+pub(crate) fn pair(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}

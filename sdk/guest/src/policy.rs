@@ -1,16 +1,14 @@
-//! The trait that a policy author implements.
+//! What the policies of all slots have in common.
 
 use std::fmt;
 
 use crate::cluster::Cluster;
-use crate::event::Event;
-use crate::route::{Candidate, Decision, Overlap, Pull, Request, Waiting};
 
-/// A policy for the `route` slot. Only `init` and `pick` must be written.
+/// What every policy has, whichever slots it serves. Only `NAME`, `VERSION` and `init` must be written.
 ///
-/// Every call has a budget of fuel (about 100 µs of work for the hot ones); one that overruns it is ended, and the host
-/// decides instead. `cluster` always has all events folded in. Keep `pick` and `pull` free of allocations.
-pub trait RoutePolicy: Sized {
+/// A policy implements this and the trait of each slot that it serves: [`crate::RoutePolicy`], [`crate::BatchPolicy`],
+/// [`crate::CachePolicy`], [`crate::PlacePolicy`]. A component that serves several is started once for each.
+pub trait Policy: Sized {
     /// The policy's name as operators see it, in kebab case.
     const NAME: &'static str;
     /// The policy's version; `env!("CARGO_PKG_VERSION")` as a rule.
@@ -18,7 +16,7 @@ pub trait RoutePolicy: Sized {
     /// Names the layout of the bytes of [`Self::save`]; empty when nothing is saved.
     const STATE_SCHEMA: &'static str = "";
     /// What the host must gather for this policy.
-    const NEEDS: Inputs = Inputs { prefix_overlap: false };
+    const NEEDS: Inputs = Inputs { prefix_overlap: false, link_matrix: false };
     /// The figures that this policy keeps with [`crate::count`] and [`crate::gauge`].
     const METRICS: &'static [Metric] = &[];
 
@@ -35,35 +33,6 @@ pub trait RoutePolicy: Sized {
         let _ = (schema, bytes);
     }
 
-    /// Is told of one change; `cluster` has it already. For policies that keep indexes of their own.
-    fn on_event(&mut self, event: Event, cluster: &Cluster) {
-        let _ = (event, cluster);
-    }
-
-    /// Decides where a new request goes.
-    fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision;
-
-    /// As [`Self::pick`], asked instead of it when [`Self::NEEDS`] has `prefix_overlap`. `overlap` names the chains that hold
-    /// the beginning of the prompt, ascending by id.
-    fn pick_affine(&mut self, ask: &Request, overlap: &[Overlap], cluster: &Cluster) -> Decision {
-        let _ = overlap;
-        self.pick(ask, cluster)
-    }
-
-    /// The scores behind the decision that [`Self::pick`] (or [`Self::pick_affine`]) would take now; the lowest is the best.
-    /// For people, never on the live path. Chains that are not named were not considered.
-    fn trace(&self, ask: &Request, overlap: &[Overlap], cluster: &Cluster) -> Vec<Candidate> {
-        let _ = (ask, overlap, cluster);
-        Vec::new()
-    }
-
-    /// Chooses one of `waiting`, by index, for the room on `ask.chain`; `None` leaves the room empty for now. The default
-    /// takes the first, in order of arrival, that fits.
-    fn pull(&mut self, ask: &Pull, waiting: &[Waiting], cluster: &Cluster) -> Option<usize> {
-        let chain = cluster.chain(ask.chain)?;
-        waiting.iter().position(|request| chain.fits(request.reserve))
-    }
-
     /// The state to hand to the next policy in this slot, laid out as [`Self::STATE_SCHEMA`] says.
     fn save(&self) -> Option<Vec<u8>> {
         None
@@ -78,8 +47,10 @@ pub trait RoutePolicy: Sized {
 /// What the host gathers for a policy only if it asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inputs {
-    /// How much of a prompt each chain already holds, see [`RoutePolicy::pick_affine`].
+    /// How much of a prompt each chain already holds, see [`crate::RoutePolicy::pick_affine`].
     pub prefix_overlap: bool,
+    /// Round trips and bandwidths between servers, see [`crate::Fleet::links`].
+    pub link_matrix: bool,
 }
 
 /// How a figure behaves.

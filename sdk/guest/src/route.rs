@@ -1,7 +1,43 @@
-//! The questions of the `route` slot and their answers, with the packed forms of the contract.
+//! The `route` slot: the trait, its questions and its answers, with the packed forms of the contract.
 
-use crate::cluster::{ChainId, Micros};
-use crate::event::low_half;
+use crate::cluster::{ChainId, Cluster, Micros};
+use crate::event::{Event, high_half, low_half, pair};
+use crate::policy::Policy;
+
+/// A policy for the `route` slot: where a request goes. Only `pick` must be written.
+///
+/// Every call has a budget of fuel (about 10 µs of work); one that overruns it is ended, and the host decides instead.
+/// `cluster` always has all events folded in. Keep `pick` and `pull` free of allocations.
+pub trait RoutePolicy: Policy {
+    /// Is told of one change; `cluster` has it already. For policies that keep indexes of their own.
+    fn on_event(&mut self, event: Event, cluster: &Cluster) {
+        let _ = (event, cluster);
+    }
+
+    /// Decides where a new request goes.
+    fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision;
+
+    /// As [`Self::pick`], asked instead of it when [`Policy::NEEDS`] has `prefix_overlap`. `overlap` names the chains that hold
+    /// the beginning of the prompt, ascending by id.
+    fn pick_affine(&mut self, ask: &Request, overlap: &[Overlap], cluster: &Cluster) -> Decision {
+        let _ = overlap;
+        self.pick(ask, cluster)
+    }
+
+    /// The scores behind the decision that [`Self::pick`] (or [`Self::pick_affine`]) would take now; the lowest is the best.
+    /// For people, never on the live path. Chains that are not named were not considered.
+    fn trace(&self, ask: &Request, overlap: &[Overlap], cluster: &Cluster) -> Vec<Candidate> {
+        let _ = (ask, overlap, cluster);
+        Vec::new()
+    }
+
+    /// Chooses one of `waiting`, by index, for the room on `ask.chain`; `None` leaves the room empty for now. The default
+    /// takes the first, in order of arrival, that fits.
+    fn pull(&mut self, ask: &Pull, waiting: &[Waiting], cluster: &Cluster) -> Option<usize> {
+        let chain = cluster.chain(ask.chain)?;
+        waiting.iter().position(|request| chain.fits(request.reserve))
+    }
+}
 
 /// The question of [`crate::RoutePolicy::pick`]: where does this request go?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,13 +74,13 @@ pub struct Overlap {
 impl Overlap {
     /// Reads the word of the contract: `chain << 32 | tokens`.
     pub(crate) fn decode(word: u64) -> Self {
-        Self { chain: ChainId((word >> 32) as u32), tokens: low_half(word) }
+        Self { chain: ChainId(high_half(word)), tokens: low_half(word) }
     }
 
     /// The word of the contract. What the host does; used by tests.
     #[must_use]
     pub fn word(self) -> u64 {
-        u64::from(self.chain.0) << 32 | u64::from(self.tokens)
+        pair(self.chain.0, self.tokens)
     }
 }
 
@@ -90,7 +126,6 @@ impl Waiting {
     pub(crate) const WORDS: usize = 4;
 
     pub(crate) fn decode([id, who, size, waited]: [u64; Self::WORDS]) -> Self {
-        let high_half = |word: u64| (word >> 32) as u32;
         Self {
             id,
             tenant: high_half(who),
@@ -103,7 +138,6 @@ impl Waiting {
 
     /// The four words of the contract. What the host does; used by tests.
     pub(crate) fn words(self) -> [u64; Self::WORDS] {
-        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         [self.id, pair(self.tenant, self.class), pair(self.prompt, self.reserve), self.waited]
     }
 }

@@ -5,22 +5,27 @@
 
 use std::cell::RefCell;
 
+use crate::batch::{BatchPolicy, Ready, Served, Step};
+use crate::cache::{CachePolicy, Evict, Idle};
 use crate::cluster::{Chain, ChainId, Cluster};
 use crate::driver::{Driver, NONE};
-use crate::event::Event;
+use crate::event::{Event, low_half};
 use crate::log::Level;
-use crate::policy::{InitError, RoutePolicy, Saved};
-use crate::route::{Candidate, Decision, Overlap, Pull, Request, Waiting};
+use crate::place::{Fleet, Model, Outcome, PlacePolicy, Workload};
+use crate::policy::{InitError, Policy, Saved};
+use crate::route::{Candidate, Decision, Overlap, Pull, Request, RoutePolicy, Waiting};
 
 /// A policy under test.
 ///
 /// ```
-/// # use pointsman_sdk::{Cluster, Decision, InitError, Request, RoutePolicy};
+/// # use pointsman_sdk::{Cluster, Decision, InitError, Policy, Request, RoutePolicy};
 /// # struct Always;
-/// # impl RoutePolicy for Always {
+/// # impl Policy for Always {
 /// #     const NAME: &str = "always";
 /// #     const VERSION: &str = "0";
 /// #     fn init(_: &str, _: &Cluster) -> Result<Self, InitError> { Ok(Self) }
+/// # }
+/// # impl RoutePolicy for Always {
 /// #     fn pick(&mut self, _: &Request, _: &Cluster) -> Decision { Decision::Queue }
 /// # }
 /// use pointsman_sdk::testing::{Harness, cluster, request};
@@ -33,7 +38,7 @@ pub struct Harness<P> {
     driver: Driver<P>,
 }
 
-impl<P: RoutePolicy> Harness<P> {
+impl<P: Policy> Harness<P> {
     /// Starts the policy with a configuration on a snapshot.
     ///
     /// # Errors
@@ -50,6 +55,23 @@ impl<P: RoutePolicy> Harness<P> {
         Ok(Self { driver: Driver::new(config, snapshot, Some(previous))? })
     }
 
+    /// What the policy would hand to its successor.
+    pub fn save(&self) -> Option<Saved> {
+        self.driver.save()
+    }
+
+    /// The view that the policy is shown.
+    pub fn cluster(&self) -> &Cluster {
+        self.driver.cluster()
+    }
+
+    /// The driver itself, for tests that speak in words.
+    pub fn driver(&mut self) -> &mut Driver<P> {
+        &mut self.driver
+    }
+}
+
+impl<P: RoutePolicy> Harness<P> {
     /// Applies one event, numbered one higher than the last.
     pub fn event(&mut self, event: Event) {
         let seq = self.driver.cluster().seq() + 1;
@@ -84,20 +106,54 @@ impl<P: RoutePolicy> Harness<P> {
         let index = self.driver.pull(&Pull { now: 0, rnd: 0, chain: ChainId(chain) }, &words);
         (index != NONE).then_some(index as usize)
     }
+}
 
-    /// What the policy would hand to its successor.
-    pub fn save(&self) -> Option<Saved> {
-        self.driver.save()
+impl<P: BatchPolicy> Harness<P> {
+    /// Tells the policy what a tenant was served.
+    pub fn served(&mut self, tenant: u32, prompt_tokens: u32, new_tokens: u32) {
+        let seq = self.driver.cluster().seq() + 1;
+        self.driver.apply_served(seq, &Served { tenant, prompt_tokens, new_tokens }.words());
     }
 
-    /// The view that the policy is shown.
-    pub fn cluster(&self) -> &Cluster {
-        self.driver.cluster()
+    /// Asks `step` for chain 0, at time 0 and with nothing in flight.
+    pub fn step(&mut self, token_budget: u32, ready: &[Ready]) -> Vec<Order> {
+        let words: Vec<u64> = ready.iter().flat_map(|it| it.words()).collect();
+        let plan = self.driver.step(&Step { token_budget, ..Step::default() }, &words);
+        plan.iter().map(|&word| Order::decode(word)).collect()
     }
+}
 
-    /// The driver itself, for tests that speak in words.
-    pub fn driver(&mut self) -> &mut Driver<P> {
-        &mut self.driver
+/// What a policy said about a sequence, by its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// To be run, at most so many tokens; 0 for as many as the budget allows.
+    Run(usize, u32),
+    /// To be left out.
+    Hold(usize),
+}
+
+impl Order {
+    fn decode(word: u64) -> Self {
+        let index = low_half(word) as usize;
+        if word >> 56 == 1 { Self::Run(index, (word >> 32) as u32 & 0xff_ffff) } else { Self::Hold(index) }
+    }
+}
+
+impl<P: CachePolicy> Harness<P> {
+    /// Asks which of `idle` go so that so many blocks become free, on chain 0 at time 0.
+    pub fn victims(&mut self, need_blocks: u32, idle: &[Idle]) -> Vec<u32> {
+        let words: Vec<u64> = idle.iter().flat_map(|it| it.words()).collect();
+        self.driver.victims(&Evict { need_blocks, ..Evict::default() }, &words).to_vec()
+    }
+}
+
+impl<P: PlacePolicy> Harness<P> {
+    /// Asks for a plan.
+    ///
+    /// # Errors
+    /// The policy's own.
+    pub fn propose(&mut self, model: &Model, workload: &Workload, fleet: &Fleet) -> Result<Outcome, InitError> {
+        self.driver.propose(model, workload, fleet)
     }
 }
 

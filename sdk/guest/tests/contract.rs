@@ -3,8 +3,8 @@
 
 use pointsman_sdk::testing::{Harness, cluster, request, take_logs, waiting};
 use pointsman_sdk::{
-    Chain, ChainId, Cluster, Decision, Event, InitError, Level, Pull, Request, RoutePolicy, Saved, Waiting, log,
-    no_knobs,
+    Chain, ChainId, Cluster, Decision, Event, InitError, Level, Policy, Pull, Request, RoutePolicy, Saved, Waiting,
+    log, no_knobs,
 };
 use sha2::{Digest, Sha256};
 
@@ -18,7 +18,7 @@ struct Probe {
     restored: Vec<u8>,
 }
 
-impl RoutePolicy for Probe {
+impl Policy for Probe {
     const NAME: &str = "probe";
     const VERSION: &str = "0";
     const STATE_SCHEMA: &str = "probe-1";
@@ -34,6 +34,13 @@ impl RoutePolicy for Probe {
         }
     }
 
+    fn save(&self) -> Option<Vec<u8>> {
+        let told = u8::try_from(self.events.len()).unwrap();
+        Some([&[told], self.restored.as_slice()].concat())
+    }
+}
+
+impl RoutePolicy for Probe {
     fn on_event(&mut self, event: Event, _cluster: &Cluster) {
         self.events.push(event);
         log(Level::Info, "told");
@@ -42,11 +49,6 @@ impl RoutePolicy for Probe {
     fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision {
         let fitting = cluster.chains().iter().find(|chain| chain.fits(ask.reserve));
         fitting.map_or(Decision::Queue, |chain| Decision::Dispatch(chain.id()))
-    }
-
-    fn save(&self) -> Option<Vec<u8>> {
-        let told = u8::try_from(self.events.len()).unwrap();
-        Some([&[told], self.restored.as_slice()].concat())
     }
 }
 
@@ -60,10 +62,16 @@ fn bindings_were_generated_from_this_wit_file() {
     assert!(BINDINGS.contains(&actual), "policy.wit has sha256 {actual}: regenerate as src/bindings/mod.rs says");
 }
 
+/// What `events.md` says of a slot.
+fn section(slot: &str) -> &'static str {
+    let (_, rest) = EVENTS.split_once(&format!("# Events of the `{slot}` slot")).unwrap();
+    rest.split_once("\n# ").map_or(rest, |(section, _)| section)
+}
+
 #[test]
 fn every_kind_in_the_table_is_known_and_no_other() {
     let documented: Vec<u64> =
-        EVENTS.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse().ok()).collect();
+        section("route").lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse().ok()).collect();
     for kind in 0..=255 {
         let mut policy = probe(&[(4, 100)]);
         policy.driver().apply(1, &[kind << 56, 1]);
@@ -135,14 +143,16 @@ const WINDOW: [Waiting; 2] = [
 /// Pulls the second request of [`WINDOW`], provided that the window is that.
 struct Mirror;
 
-impl RoutePolicy for Mirror {
+impl Policy for Mirror {
     const NAME: &str = "mirror";
     const VERSION: &str = "0";
 
     fn init(_config: &str, _cluster: &Cluster) -> Result<Self, InitError> {
         Ok(Self)
     }
+}
 
+impl RoutePolicy for Mirror {
     fn pick(&mut self, ask: &Request, _cluster: &Cluster) -> Decision {
         Decision::Defer(ask.reserve)
     }

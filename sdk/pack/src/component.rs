@@ -2,8 +2,12 @@
 //!
 //! All in process: an author needs `cargo` and the `wasm32-unknown-unknown` target, and no other tool.
 
-use wit_component::{ComponentEncoder, DecodedWasm};
-use wit_parser::{WorldItem, WorldKey};
+use wasmparser::{Parser, Payload};
+use wit_component::{ComponentEncoder, DecodedWasm, StringEncoding, metadata};
+use wit_parser::{Resolve, WorldItem, WorldKey};
+
+/// The contract, in which the SDK's exports have their types.
+const CONTRACT: &str = include_str!("../../wit/policy/policy.wit");
 
 /// The first eight bytes of every component; a core module has another version.
 const COMPONENT_MAGIC: &[u8] = b"\0asm\x0d\0\x01\0";
@@ -19,13 +23,51 @@ pub enum ComponentError {
     Decode(String),
 }
 
-/// Makes a component of a core module in which an SDK has embedded its contract, and validates it.
+/// Makes a component of a core module and validates it. A module that carries the types of its exports keeps them; one that was
+/// built with the SDK is given those of the slots that it serves.
 ///
 /// # Errors
-/// [`ComponentError::Encode`] when the module is malformed, has no contract, or misses an export of it.
+/// [`ComponentError::Encode`] when the module is malformed, serves no slot, or misses a function of one.
 pub fn componentize(core_module: &[u8]) -> Result<Vec<u8>, ComponentError> {
-    let encode = || ComponentEncoder::default().validate(true).module(core_module)?.encode();
-    encode().map_err(|error| ComponentError::Encode(format!("{error:#}")))
+    encode(core_module).map_err(|error| ComponentError::Encode(error.to_string()))
+}
+
+fn encode(core_module: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
+    let (_, bound) = metadata::decode(core_module)?;
+    let mut module = core_module.to_vec();
+    if bound.resolve.worlds[bound.world].exports.is_empty() {
+        embed_contract(&mut module)?;
+    }
+    let encoded = ComponentEncoder::default().validate(true).module(&module).and_then(|encoder| encoder.encode());
+    encoded.map_err(|error| format!("{error:#}").into())
+}
+
+/// Embeds the world of the contract, without the interfaces that the module does not export.
+fn embed_contract(module: &mut Vec<u8>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let mut resolve = Resolve::default();
+    let package = resolve.push_str("policy.wit", CONTRACT)?;
+    let world = resolve.select_world(&[package], Some("full-policy"))?;
+    let exported = export_names(module)?;
+    let serves = |interface: &str| exported.iter().any(|name| name.split('#').next() == Some(interface));
+    let unused: Vec<WorldKey> =
+        resolve.worlds[world].exports.keys().filter(|key| !serves(&resolve.name_world_key(key))).cloned().collect();
+    unused.iter().for_each(|key| drop(resolve.worlds[world].exports.shift_remove(key)));
+    if resolve.worlds[world].exports.is_empty() {
+        return Err("it exports nothing of the contract; is `export_policy!` missing?".into());
+    }
+    Ok(wit_component::embed_component_metadata(module, &resolve, world, StringEncoding::UTF8, false)?)
+}
+
+fn export_names(module: &[u8]) -> Result<Vec<String>, wasmparser::BinaryReaderError> {
+    let mut names = Vec::new();
+    for part in Parser::new(0).parse_all(module) {
+        if let Payload::ExportSection(exports) = part? {
+            for export in exports {
+                names.push(export?.name.to_owned());
+            }
+        }
+    }
+    Ok(names)
 }
 
 /// The names of what a component imports and exports, as `package:name/interface@version`, in order of declaration.

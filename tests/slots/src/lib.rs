@@ -8,7 +8,7 @@ pub mod natives;
 use std::path::Path;
 
 use pointsman_policy::exam::traffic::Traffic;
-use pointsman_policy::{Artifact, PolicyHost, RouteSlot};
+use pointsman_policy::{Artifact, PolicyHost, PolicySlot, Slots};
 
 /// How much work a test does: `usual`, or what the environment variable `POINTSMAN_LONG` says for runs that take their time.
 #[must_use]
@@ -34,10 +34,10 @@ fn artifact(path: &str) -> Artifact {
     Artifact::new(&bytes).expect("a component")
 }
 
-/// Traffic through so many chains.
+/// Traffic through so many chains, with this slot for routing and the builtin in the others.
 #[must_use]
-pub fn traffic(slot: RouteSlot, chains: usize, seed: u64) -> Traffic {
-    Traffic::new(slot, chains, seed).expect("a good configuration")
+pub fn traffic(route: PolicySlot, chains: usize, seed: u64) -> Traffic {
+    Traffic::new(Slots { route, ..Slots::default() }, chains, seed).expect("a good configuration")
 }
 
 /// A host that keeps compiled policies from one test to the next: without optimisation, compiling one takes more than a second.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pointsman_engine::decision::FaultClass;
 use pointsman_policy::exam::traffic::Traffic;
-use pointsman_policy::{Guard, PolicyHost, RouteSlot, Tap};
+use pointsman_policy::{Guard, PolicyHost, PolicySlot, SlotKind, Tap};
 use pointsman_slots::{amount, hostile, shipped};
 
 fn fallbacks(traffic: &Traffic, class: FaultClass) -> u64 {
@@ -14,10 +14,10 @@ fn fallbacks(traffic: &Traffic, class: FaultClass) -> u64 {
 }
 
 /// A slot with `route-jsq` under a hostile guest.
-fn slot(host: &PolicyHost, name: &str, guard: Guard) -> RouteSlot {
-    let mut slot = RouteSlot::new(Tap::default(), Arc::clone(host.quarantine()));
-    drop(slot.swap_in(host.prepare(&shipped("route-jsq"), "").unwrap(), Guard::default()));
-    drop(slot.swap_in(host.prepare(&hostile(name), "").unwrap(), guard));
+fn slot(host: &PolicyHost, name: &str, guard: Guard) -> PolicySlot {
+    let mut slot = PolicySlot::new(SlotKind::Route, Tap::default(), Arc::clone(host.quarantine()));
+    drop(slot.swap_in(host.prepare(SlotKind::Route, &shipped("route-jsq"), "").unwrap(), Guard::default()));
+    drop(slot.swap_in(host.prepare(SlotKind::Route, &hostile(name), "").unwrap(), guard));
     slot
 }
 
@@ -34,7 +34,7 @@ fn one_call_in_ten_traps_and_nothing_is_lost() {
     assert_eq!((traffic.answered, traffic.failed), (requests, 0));
     assert_eq!(fallbacks(&traffic, FaultClass::Trap), requests / 10);
     assert_eq!(traffic.engine.stats().fallbacks_total.iter().sum::<u64>(), requests / 10, "and no other class");
-    assert_eq!(traffic.slot.report().faults.iter().sum::<u64>(), requests / 10);
+    assert_eq!(traffic.slots.route.report().faults.iter().sum::<u64>(), requests / 10);
 }
 
 #[test]
@@ -61,8 +61,8 @@ fn with_the_guard_on_the_policy_before_it_takes_over() {
         let mut traffic = pointsman_slots::traffic(slot(&host, name, Guard::default()), 2, 3);
         traffic.run(400, 24);
         assert_eq!((traffic.answered, traffic.failed), (400, 0), "{name}");
-        assert_eq!(&*traffic.slot.report().active.unwrap().descriptor.name, "route-jsq", "{name}");
-        assert_eq!(traffic.slot.take_notices().len(), 1, "{name}");
+        assert_eq!(&*traffic.slots.route.report().active.unwrap().descriptor.name, "route-jsq", "{name}");
+        assert_eq!(traffic.slots.route.take_notices().len(), 1, "{name}");
     }
 }
 
@@ -73,8 +73,8 @@ fn one_that_never_dispatches_is_found_by_the_watchdog() {
     traffic.run(100, 24);
     assert_eq!((traffic.answered, traffic.failed), (100, 0));
     assert_eq!(fallbacks(&traffic, FaultClass::Stall), 1, "after the first it is gone");
-    assert_eq!(&*traffic.slot.report().active.unwrap().descriptor.name, "route-jsq");
-    assert!(traffic.slot.take_notices()[0].reason.contains("left waiting"));
+    assert_eq!(&*traffic.slots.route.report().active.unwrap().descriptor.name, "route-jsq");
+    assert!(traffic.slots.route.take_notices()[0].reason.contains("left waiting"));
 }
 
 #[test]

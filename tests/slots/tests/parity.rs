@@ -10,7 +10,7 @@ use pointsman_engine::ids::ChainId;
 use pointsman_engine::port::RoutePolicy;
 use pointsman_engine::snapshot::Snapshot;
 use pointsman_policy::exam::world::World;
-use pointsman_policy::{Guard, RouteSlot};
+use pointsman_policy::{Guard, PolicySlot, SlotKind};
 use pointsman_slots::{amount, natives, shipped};
 
 fn renew(policy: &mut impl RoutePolicy, view: &Snapshot) -> bool {
@@ -22,7 +22,7 @@ fn renew(policy: &mut impl RoutePolicy, view: &Snapshot) -> bool {
 }
 
 /// One history of one policy, twice: through the slot and natively.
-fn history(slot: &mut RouteSlot, start: natives::Start, seed: u64, chains: u32, steps: u32, name: &str) {
+fn history(slot: &mut PolicySlot, start: natives::Start, seed: u64, chains: u32, steps: u32, name: &str) {
     let mut world = World::new(seed, chains);
     slot.init(&world.view).unwrap();
     let mut native = start(&world.view);
@@ -54,8 +54,8 @@ fn every_policy_decides_in_wasm_as_it_does_natively() {
         let artifact = shipped(name);
         for seed in 0..amount(15) {
             // A policy keeps state from instance to instance, so each history has one of its own.
-            let mut slot = RouteSlot::default();
-            drop(slot.swap_in(host.prepare(&artifact, "").unwrap(), Guard::default()));
+            let mut slot = PolicySlot::default();
+            drop(slot.swap_in(host.prepare(SlotKind::Route, &artifact, "").unwrap(), Guard::default()));
             let (chains, steps) = if seed % 20 == 0 { (512, 20) } else { (1 + seed as u32 % 9, 12) };
             history(&mut slot, *start, seed, chains, steps, name);
         }
@@ -68,12 +68,12 @@ fn jsq_in_wasm_decides_as_the_builtin_does() {
     let jsq = shipped("route-jsq");
     for (seed, chains) in [(1, 1), (2, 2), (3, 7), (4, 64), (5, 512)] {
         let mut world = World::new(seed, chains);
-        let mut slot = RouteSlot::default();
-        drop(slot.swap_in(host.prepare(&jsq, "").unwrap(), Guard::default()));
+        let mut slot = PolicySlot::default();
+        drop(slot.swap_in(host.prepare(SlotKind::Route, &jsq, "").unwrap(), Guard::default()));
         let mut native = Builtin::default();
         for step in 0..600 {
             if step == 300 {
-                drop(slot.swap_in(host.prepare(&jsq, "").unwrap(), Guard::default()));
+                drop(slot.swap_in(host.prepare(SlotKind::Route, &jsq, "").unwrap(), Guard::default()));
             }
             let events: Vec<_> = (0..world.below(9)).map(|_| world.event()).collect();
             if !renew(&mut slot, &world.view) {
@@ -99,7 +99,7 @@ fn jsq_in_wasm_decides_as_the_builtin_does() {
 #[test]
 fn round_robin_hands_its_turn_over() {
     let host = pointsman_slots::host();
-    let mut slot = RouteSlot::default();
+    let mut slot = PolicySlot::default();
     let mut world = World::new(9, 3);
     for chain in &mut world.view.chains {
         (chain.capacity, chain.free_tokens) = (100, 1_000_000);
@@ -107,7 +107,12 @@ fn round_robin_hands_its_turn_over() {
     let mut picks = Vec::new();
     for step in 0..8 {
         if step % 2 == 0 {
-            drop(slot.swap_in(host.prepare(&shipped("route-round-robin"), "").unwrap(), Guard::default()));
+            drop(
+                slot.swap_in(
+                    host.prepare(SlotKind::Route, &shipped("route-round-robin"), "").unwrap(),
+                    Guard::default(),
+                ),
+            );
         }
         renew(&mut slot, &world.view);
         picks.push(slot.pick(&world.pick(), &[]).unwrap());
@@ -120,8 +125,8 @@ fn round_robin_hands_its_turn_over() {
 fn describes_itself_by_name_and_refuses_unknown_settings() {
     let host = pointsman_slots::host();
     for (name, _) in natives::ALL {
-        assert_eq!(&*host.prepare(&shipped(name), "").unwrap().descriptor().name, *name);
-        let refusal = host.prepare(&shipped(name), r#"{"no-such-setting": 1}"#).unwrap_err();
+        assert_eq!(&*host.prepare(SlotKind::Route, &shipped(name), "").unwrap().descriptor().name, *name);
+        let refusal = host.prepare(SlotKind::Route, &shipped(name), r#"{"no-such-setting": 1}"#).unwrap_err();
         assert_eq!(refusal.stage, pointsman_policy::Stage::Init, "{refusal}");
     }
 }

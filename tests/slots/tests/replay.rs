@@ -12,7 +12,7 @@ use pointsman_policy::record::LogFile;
 use pointsman_policy::replay::explain::explain;
 use pointsman_policy::replay::{Replay, ReplayReport};
 use pointsman_policy::slo::Slo;
-use pointsman_policy::{Artifact, DecisionLog, Digest, Guard, PolicyHost, RouteSlot};
+use pointsman_policy::{Artifact, DecisionLog, Digest, Guard, PolicyHost, PolicySlot, SlotKind};
 use pointsman_slots::{amount, hostile, shipped};
 
 const NAMES: [&str; 6] =
@@ -27,7 +27,8 @@ fn find(digest: Digest) -> Option<Artifact> {
 /// Many decisions by good and hostile policies in turns, on both arms, and by the builtin. The log is kept whole.
 fn traffic(host: &PolicyHost, decisions: u64) -> (Traffic, DecisionLog) {
     let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
-    let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::clone(host.quarantine())), 4, 11);
+    let mut traffic =
+        pointsman_slots::traffic(PolicySlot::new(SlotKind::Route, tap, Arc::clone(host.quarantine())), 4, 11);
     let guard = Guard { faults: false, slo: Slo { margin: 9.0, requests: u32::MAX }, promote: false };
     let round = decisions / 20;
     for swap in 0.. {
@@ -35,18 +36,29 @@ fn traffic(host: &PolicyHost, decisions: u64) -> (Traffic, DecisionLog) {
             break;
         }
         match swap % 11 {
-            10 => drop(traffic.slot.eject()),
-            n @ 6.. => drop(traffic.slot.swap_in(host.prepare(&hostile(HOSTILE[n - 6]), "").unwrap(), guard)),
-            n => drop(traffic.slot.swap_in(host.prepare(&shipped(NAMES[n]), "").unwrap(), guard)),
+            10 => drop(traffic.slots.route.eject()),
+            n @ 6.. => drop(
+                traffic
+                    .slots
+                    .route
+                    .swap_in(host.prepare(SlotKind::Route, &hostile(HOSTILE[n - 6]), "").unwrap(), guard),
+            ),
+            n => {
+                drop(traffic.slots.route.swap_in(host.prepare(SlotKind::Route, &shipped(NAMES[n]), "").unwrap(), guard))
+            }
         }
         if swap % 3 == 0 {
-            drop(traffic.slot.challenge(host.prepare(&shipped(NAMES[swap % 6]), "").unwrap(), 3_000, guard));
+            drop(traffic.slots.route.challenge(
+                host.prepare(SlotKind::Route, &shipped(NAMES[swap % 6]), "").unwrap(),
+                3_000,
+                guard,
+            ));
         }
         let until = traffic.engine.stats().decisions_total + round;
         while traffic.engine.stats().decisions_total < until {
             traffic.run(traffic.sent() + 50, 40);
             // Made-up traffic comes faster than any real one; the recorder may catch up.
-            traffic.slot.flush();
+            traffic.slots.route.flush();
             log.sync();
         }
     }
@@ -112,10 +124,15 @@ fn one_flipped_bit_is_found_at_its_frame() {
 fn each_part_of_a_bounded_log_can_be_replayed_by_itself() {
     let host = pointsman_slots::host();
     let (tap, log) = DecisionLog::start(0).unwrap();
-    let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::default()), 4, 11);
-    drop(traffic.slot.swap_in(host.prepare(&shipped("route-round-robin"), "").unwrap(), Guard::default()));
+    let mut traffic = pointsman_slots::traffic(PolicySlot::new(SlotKind::Route, tap, Arc::default()), 4, 11);
+    drop(
+        traffic
+            .slots
+            .route
+            .swap_in(host.prepare(SlotKind::Route, &shipped("route-round-robin"), "").unwrap(), Guard::default()),
+    );
     traffic.run(25_000, 40);
-    traffic.slot.flush();
+    traffic.slots.route.flush();
     log.sync();
     let report = replay(&host, &log.export());
     assert!(report.decisions < traffic.engine.stats().decisions_total, "the oldest part is gone");
@@ -127,14 +144,19 @@ fn each_part_of_a_bounded_log_can_be_replayed_by_itself() {
 fn another_policy_is_asked_the_same_questions() {
     let host = pointsman_slots::host();
     let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
-    let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::default()), 4, 11);
-    drop(traffic.slot.swap_in(host.prepare(&shipped("route-jsq"), "").unwrap(), Guard::default()));
+    let mut traffic = pointsman_slots::traffic(PolicySlot::new(SlotKind::Route, tap, Arc::default()), 4, 11);
+    drop(
+        traffic
+            .slots
+            .route
+            .swap_in(host.prepare(SlotKind::Route, &shipped("route-jsq"), "").unwrap(), Guard::default()),
+    );
     traffic.run(1_000, 20);
-    traffic.slot.flush();
+    traffic.slots.route.flush();
     log.sync();
     let frames: Vec<_> = log.export().frames().map(|frame| frame.unwrap().1).collect();
     let compare = |name: Artifact| {
-        let mut rival = host.rival(host.prepare(&name, "").unwrap());
+        let mut rival = host.rival(host.prepare(SlotKind::Route, &name, "").unwrap());
         frames.iter().for_each(|frame| rival.step(frame));
         rival.settle();
         rival.report().clone()
@@ -143,7 +165,8 @@ fn another_policy_is_asked_the_same_questions() {
     assert_eq!((same.agreed, same.missed), (traffic.engine.stats().decisions_total, 0), "{same:?}");
     assert!(compare(shipped("route-jiq")).agreed < same.agreed);
     // The same is the rehearsal before a swap: what will fault is found before it is in charge.
-    let rehearse = |artifact: Artifact| host.rehearse(&host.prepare(&artifact, "").unwrap(), &log.newest());
+    let rehearse =
+        |artifact: Artifact| host.rehearse(&host.prepare(SlotKind::Route, &artifact, "").unwrap(), &log.newest());
     for name in NAMES {
         assert!(rehearse(shipped(name)).is_ok_and(|report| report.decisions > 100), "{name}");
     }
@@ -158,12 +181,17 @@ fn a_decision_is_explained_with_the_scores_behind_it() {
     let host = pointsman_slots::host();
     for (name, native) in [(Some("route-cache-aware"), false), (Some("route-jffc"), false), (None, true)] {
         let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
-        let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::default()), 4, 11);
+        let mut traffic = pointsman_slots::traffic(PolicySlot::new(SlotKind::Route, tap, Arc::default()), 4, 11);
         if let Some(name) = name {
-            drop(traffic.slot.swap_in(host.prepare(&shipped(name), "").unwrap(), Guard::default()));
+            drop(
+                traffic
+                    .slots
+                    .route
+                    .swap_in(host.prepare(SlotKind::Route, &shipped(name), "").unwrap(), Guard::default()),
+            );
         }
         traffic.run(300, 12);
-        traffic.slot.flush();
+        traffic.slots.route.flush();
         log.sync();
         let find = |digest| name.map(shipped).filter(|artifact| artifact.digest() == digest);
         let mut scored = 0;
@@ -187,11 +215,11 @@ fn a_decision_is_explained_with_the_scores_behind_it() {
 fn a_fallback_is_explained_by_its_class_and_what_the_builtin_did() {
     let host = pointsman_slots::host();
     let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
-    let mut traffic = pointsman_slots::traffic(RouteSlot::new(tap, Arc::default()), 2, 1);
+    let mut traffic = pointsman_slots::traffic(PolicySlot::new(SlotKind::Route, tap, Arc::default()), 2, 1);
     let guard = Guard { faults: false, ..Guard::default() };
-    drop(traffic.slot.swap_in(host.prepare(&hostile("trap-on-fourth"), "").unwrap(), guard));
+    drop(traffic.slots.route.swap_in(host.prepare(SlotKind::Route, &hostile("trap-on-fourth"), "").unwrap(), guard));
     traffic.run(8, 2);
-    traffic.slot.flush();
+    traffic.slots.route.flush();
     log.sync();
     let find = |digest| Some(hostile("trap-on-fourth")).filter(|artifact| artifact.digest() == digest);
     let told = explain(&host, &find, &log.find(3).unwrap()).unwrap().unwrap();

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use pointsman_policy::record::frame::Body;
 use pointsman_policy::slo::Slo;
-use pointsman_policy::{Artifact, DecisionLog, Guard, PolicyHost, RouteSlot, Shadow};
+use pointsman_policy::{Artifact, DecisionLog, Guard, PolicyHost, PolicySlot, Shadow, SlotKind};
 use pointsman_slots::{amount, hostile, shipped};
 
-fn recorded(host: &PolicyHost, bytes_max: usize) -> (RouteSlot, DecisionLog) {
+fn recorded(host: &PolicyHost, bytes_max: usize) -> (PolicySlot, DecisionLog) {
     let (tap, log) = DecisionLog::start(bytes_max).unwrap();
-    (RouteSlot::new(tap, Arc::clone(host.quarantine())), log)
+    (PolicySlot::new(SlotKind::Route, tap, Arc::clone(host.quarantine())), log)
 }
 
 /// `POINTSMAN_LONG=1000` for a thousand swaps.
@@ -24,8 +24,8 @@ fn swaps_at_full_load_lose_nothing() {
         ["route-jsq", "route-round-robin", "route-jffc", "route-sed"].map(shipped).into_iter().collect();
     let swaps = amount(300);
     for swap in 0..swaps {
-        let candidate = host.prepare(&artifacts[swap as usize % artifacts.len()], "").unwrap();
-        drop(traffic.slot.swap_in(candidate, Guard::default()));
+        let candidate = host.prepare(SlotKind::Route, &artifacts[swap as usize % artifacts.len()], "").unwrap();
+        drop(traffic.slots.route.swap_in(candidate, Guard::default()));
         traffic.run(traffic.sent() + 5, 30);
         while traffic.open() < 24 {
             traffic.send();
@@ -37,7 +37,7 @@ fn swaps_at_full_load_lose_nothing() {
     assert_eq!(stats.fallbacks_total.iter().sum::<u64>(), 0, "the builtin decided nothing");
 
     // One digest for each range of the log, in the order of the swaps.
-    traffic.slot.flush();
+    traffic.slots.route.flush();
     log.sync();
     let (mut generations, mut decisions) = (BTreeMap::new(), 0);
     let mut current = 0;
@@ -62,17 +62,22 @@ fn trial(host: &PolicyHost, challenger: Artifact, slowness: f64, seed: u64) -> O
     let (slot, _log) = recorded(host, 0);
     let mut traffic = pointsman_slots::traffic(slot, 2, seed);
     traffic.slowness[0] = slowness;
-    drop(traffic.slot.swap_in(host.prepare(&shipped("route-round-robin"), "").unwrap(), Guard::default()));
+    drop(
+        traffic
+            .slots
+            .route
+            .swap_in(host.prepare(SlotKind::Route, &shipped("route-round-robin"), "").unwrap(), Guard::default()),
+    );
     let guard = Guard { slo: Slo { margin: 0.05, requests: 1_000 }, ..Guard::default() };
-    let candidate = host.prepare(&challenger, "").unwrap();
+    let candidate = host.prepare(SlotKind::Route, &challenger, "").unwrap();
     let digest = candidate.digest();
-    drop(traffic.slot.challenge(candidate, 5_000, guard));
-    while traffic.slot.report().challenger.is_some_and(|trial| trial.requests < 1_000) {
+    drop(traffic.slots.route.challenge(candidate, 5_000, guard));
+    while traffic.slots.route.report().challenger.is_some_and(|trial| trial.requests < 1_000) {
         traffic.run(traffic.sent() + 50, 3);
     }
     assert_eq!(traffic.failed, 0);
     host.quarantine().clear(digest);
-    traffic.slot.take_notices().first().map(|notice| notice.reason.clone())
+    traffic.slots.route.take_notices().first().map(|notice| notice.reason.clone())
 }
 
 #[test]
@@ -101,17 +106,27 @@ fn a_shadow_sees_all_and_decides_nothing() {
     let alone = {
         let (slot, _log) = recorded(&host, 0);
         let mut traffic = pointsman_slots::traffic(slot, 3, 7);
-        drop(traffic.slot.swap_in(host.prepare(&shipped("route-jsq"), "").unwrap(), Guard::default()));
+        drop(
+            traffic
+                .slots
+                .route
+                .swap_in(host.prepare(SlotKind::Route, &shipped("route-jsq"), "").unwrap(), Guard::default()),
+        );
         traffic.run(2_000, 20);
         traffic.engine.stats().clone()
     };
     for (name, agrees) in [("route-jsq", true), ("route-round-robin", false)] {
         let (slot, log) = recorded(&host, usize::MAX);
         let mut traffic = pointsman_slots::traffic(slot, 3, 7);
-        drop(traffic.slot.swap_in(host.prepare(&shipped("route-jsq"), "").unwrap(), Guard::default()));
-        let shadow = Shadow::start(&log, host.prepare(&shipped(name), "").unwrap()).unwrap();
+        drop(
+            traffic
+                .slots
+                .route
+                .swap_in(host.prepare(SlotKind::Route, &shipped("route-jsq"), "").unwrap(), Guard::default()),
+        );
+        let shadow = Shadow::start(&log, host.prepare(SlotKind::Route, &shipped(name), "").unwrap()).unwrap();
         traffic.run(2_000, 20);
-        traffic.slot.flush();
+        traffic.slots.route.flush();
         log.sync();
         assert_eq!(*traffic.engine.stats(), alone, "the live decisions are those without a shadow");
         let decided = alone.decisions_total;

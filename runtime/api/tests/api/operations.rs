@@ -91,8 +91,8 @@ async fn metrics_have_every_family() {
         ("pointsman_prefix_queries_tokens_total{model=\"tiny\"}".to_owned(), 39.0),
         ("pointsman_prefix_hits_tokens_total{model=\"tiny\"}".to_owned(), 16.0),
         ("pointsman_prefix_evicted_blocks_total{model=\"tiny\"}".to_owned(), 5.0),
-        ("pointsman_decisions_total{model=\"tiny\"}".to_owned(), 0.0),
         ("pointsman_starved_total{model=\"tiny\"}".to_owned(), 0.0),
+        ("pointsman_passed_over_total{model=\"tiny\"}".to_owned(), 0.0),
         ("pointsman_requests_accepted_total{model=\"tiny\"}".to_owned(), 0.0),
         ("pointsman_time_to_first_token_seconds_count{model=\"tiny\"}".to_owned(), 1.0),
         ("pointsman_inter_token_seconds_count{model=\"tiny\"}".to_owned(), 2.0),
@@ -101,9 +101,12 @@ async fn metrics_have_every_family() {
         ("pointsman_http_requests_total{route=\"unmatched\",status=\"404\"}".to_owned(), 1.0),
         ("pointsman_build_info{device=\"cpu\"}".to_owned(), 1.0),
     ];
-    for class in FaultClass::ALL {
-        let labels = format!("slot=\"route\",class=\"{}\",model=\"tiny\"", class.name());
-        expected.push((format!("pointsman_policy_fallbacks_total{{{labels}}}"), 0.0));
+    for slot in ["route", "batch", "cache"] {
+        expected.push((format!("pointsman_decisions_total{{slot=\"{slot}\",model=\"tiny\"}}"), 0.0));
+        for class in FaultClass::ALL {
+            let labels = format!("slot=\"{slot}\",class=\"{}\",model=\"tiny\"", class.name());
+            expected.push((format!("pointsman_policy_fallbacks_total{{{labels}}}"), 0.0));
+        }
     }
     for outcome in ["stop", "length", "cancelled", "failed", "rejected"] {
         expected.push((format!("pointsman_requests_total{{outcome=\"{outcome}\",model=\"tiny\"}}"), 0.0));

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use pointsman_policy::SlotKind;
 
 /// Policies.
 #[derive(Subcommand)]
@@ -14,7 +15,7 @@ pub enum PolicyCommand {
     },
     /// Let another policy decide in a running server, without a restart.
     Swap {
-        /// The slot, e.g. route.
+        /// The slot: route, batch or cache.
         slot: String,
         #[command(flatten)]
         swap: SwapArgs,
@@ -26,7 +27,7 @@ pub enum PolicyCommand {
     },
     /// Ask a policy everything and let it decide nothing, and see how it compares.
     Shadow {
-        /// The slot, e.g. route.
+        /// The slot: route, batch or cache.
         slot: String,
         /// A policy that ships with the server, a sha256: digest, or a .wasm file; `off` ends the shadow.
         policy: String,
@@ -38,7 +39,7 @@ pub enum PolicyCommand {
     },
     /// Put the policy on trial in charge of everything.
     Promote {
-        /// The slot, e.g. route.
+        /// The slot: route, batch or cache.
         slot: String,
         #[command(flatten)]
         server: ServerArgs,
@@ -52,7 +53,7 @@ pub enum PolicyCommand {
     },
     /// Save the decision log of a running server.
     Log {
-        /// The slot, e.g. route.
+        /// The slot: route, batch or cache.
         slot: String,
         /// Where to write it.
         #[arg(short, long, value_name = "FILE")]
@@ -86,14 +87,14 @@ pub enum PolicyCommand {
     },
     /// End a trial, or bring the previous policy back.
     Rollback {
-        /// The slot, e.g. route.
+        /// The slot: route, batch or cache.
         slot: String,
         #[command(flatten)]
         server: ServerArgs,
     },
     /// Let the native builtin decide; runs no guest code.
     Eject {
-        /// The slot, e.g. route.
+        /// The slot: route, batch or cache.
         slot: String,
         #[command(flatten)]
         server: ServerArgs,
@@ -157,9 +158,9 @@ pub enum PolicyCommand {
         /// Make a secret key in this file, which must not exist, and print its public half.
         #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "key"])]
         new_key: Option<PathBuf>,
-        /// The slots that it may come into.
-        #[arg(long, value_name = "SLOT", default_value = "route")]
-        slot: Vec<String>,
+        /// A slot that it may come into; without this, all that it serves.
+        #[arg(long, value_name = "SLOT")]
+        slot: Vec<SlotKind>,
         /// How long the signature is good; for ever without this.
         #[arg(long, value_name = "DAYS")]
         valid_days: Option<u64>,

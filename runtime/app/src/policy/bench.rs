@@ -7,13 +7,15 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use pointsman_engine::builtin::Builtin;
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::port::{Overlap, Pick, Pull, RoutePolicy, Waiting};
 use pointsman_engine::snapshot::{ChainView, RouteEvent, Snapshot};
+use pointsman_engine::window::{Kind, WindowPolicy};
+use pointsman_policy::exam::windows;
+use pointsman_policy::exam::world::World;
 use pointsman_policy::limits::HOT_FUEL;
-use pointsman_policy::{Artifact, DecisionLog, Guard, PolicyHost, RouteSlot, Tap};
+use pointsman_policy::{Artifact, DecisionLog, Guard, PolicyHost, PolicySlot, SlotKind, Tap};
 use serde_json::{Value, json};
 
 use crate::config::policy_host;
@@ -30,40 +32,88 @@ pub(super) fn bench(policy: &str, config: &str, as_json: bool) -> anyhow::Result
     let (_, artifact) = Registry::default().find(source(policy))?;
     let host = policy_host()?;
     let mut table = Table::begin(as_json);
-    for chains in CHAINS {
-        let mut slot = slot(&host, &artifact, config, Tap::default()).with_context(|| policy.to_owned())?;
-        calls(&mut table, "wasm", chains, &mut slot, RouteSlot::fuel_used);
-        let (tap, log) = DecisionLog::start(0)?;
-        let mut recorded = self::slot(&host, &artifact, config, tap)?;
-        calls(&mut table, "wasm, recorded", chains, &mut recorded, RouteSlot::fuel_used);
-        log.sync();
-        calls(&mut table, "native builtin", chains, &mut Builtin::default(), |_| 0);
+    for slot in artifact.slots() {
+        let subject = Subject { host: &host, artifact: &artifact, slot: *slot, config };
+        match slot.window() {
+            _ if *slot == SlotKind::Place => {}
+            None => subject.route(&mut table)?,
+            Some(kind) => subject.windows(&mut table, kind)?,
+        }
+        subject.swap(&mut table)?;
     }
-    let mut candidates = Vec::new();
-    table.measure("prepare, compiled before", 1, BATCHES, || {
-        candidates.extend(host.prepare(&artifact, config));
-        0
-    });
-    let mut slot = slot(&host, &artifact, config, Tap::default())?;
-    let view = view(512);
-    // What a swap costs the engine: the old one's save, the exchange, the new one's init.
-    let (mut times, mut retired) = (Vec::new(), Vec::new());
-    for candidate in candidates {
-        let start = Instant::now();
-        retired.push(slot.swap_in(candidate, Guard::default()));
-        let started = slot.init(black_box(&view));
-        times.push(start.elapsed());
-        started.map_err(|fault| anyhow::anyhow!("{fault}"))?;
-    }
-    table.row("swap in and init, 512 chains", 1, times, 0);
     table.end();
     Ok(())
 }
 
-fn slot(host: &PolicyHost, artifact: &Artifact, config: &str, tap: Tap) -> anyhow::Result<RouteSlot> {
-    let mut slot = RouteSlot::new(tap, Arc::default());
-    drop(slot.swap_in(host.prepare(artifact, config)?, Guard::default()));
-    Ok(slot)
+/// A policy in one of its slots.
+struct Subject<'a> {
+    host: &'a PolicyHost,
+    artifact: &'a Artifact,
+    slot: SlotKind,
+    config: &'a str,
+}
+
+impl Subject<'_> {
+    fn in_charge(&self, tap: Tap) -> anyhow::Result<PolicySlot> {
+        let mut slot = PolicySlot::new(self.slot, tap, Arc::default());
+        drop(slot.swap_in(self.host.prepare(self.slot, self.artifact, self.config)?, Guard::default()));
+        Ok(slot)
+    }
+
+    fn route(&self, table: &mut Table) -> anyhow::Result<()> {
+        for chains in CHAINS {
+            calls(table, "wasm", chains, &mut self.in_charge(Tap::default())?, PolicySlot::fuel_used);
+            let (tap, log) = DecisionLog::start(0)?;
+            calls(table, "wasm, recorded", chains, &mut self.in_charge(tap)?, PolicySlot::fuel_used);
+            log.sync();
+            calls(table, "native builtin", chains, &mut Builtin::default(), |_| 0);
+        }
+        Ok(())
+    }
+
+    fn windows(&self, table: &mut Table, kind: Kind) -> anyhow::Result<()> {
+        for entries in [2, 16, 64, 256].into_iter().filter(|entries| *entries <= kind.entries_max()) {
+            let (ask, window) = windows::sized(&mut World::new(7, 1), kind, entries as u32);
+            let name = |who: &str| format!("{}, {entries} in the window, {who}", windows::call(kind));
+            let mut measure = |who: &str, slot: &mut PolicySlot| {
+                let mut answer = Vec::new();
+                table.measure(&name(who), 100, BATCHES, || {
+                    if WindowPolicy::wants_snapshot(slot) {
+                        drop(WindowPolicy::init(slot, &view(1)));
+                    }
+                    answer.clear();
+                    drop(black_box(WindowPolicy::ask(slot, black_box(&ask), &window, &mut answer)));
+                    slot.fuel_used()
+                });
+            };
+            measure("wasm", &mut self.in_charge(Tap::default())?);
+            let (tap, log) = DecisionLog::start(0)?;
+            measure("wasm, recorded", &mut self.in_charge(tap)?);
+            log.sync();
+            measure("native builtin", &mut PolicySlot::new(self.slot, Tap::default(), Arc::default()));
+        }
+        Ok(())
+    }
+
+    /// What a swap costs the engine: the old one's save, the exchange, the new one's init.
+    fn swap(&self, table: &mut Table) -> anyhow::Result<()> {
+        let mut candidates = Vec::new();
+        table.measure("prepare, compiled before", 1, BATCHES, || {
+            candidates.extend(self.host.prepare(self.slot, self.artifact, self.config));
+            0
+        });
+        let (mut slot, view) = (self.in_charge(Tap::default())?, view(512));
+        let (mut times, mut retired) = (Vec::new(), Vec::new());
+        for candidate in candidates {
+            let start = Instant::now();
+            retired.push(slot.swap_in(candidate, Guard::default()));
+            let started = RoutePolicy::init(&mut slot, black_box(&view));
+            times.push(start.elapsed());
+            started.map_err(|fault| anyhow::anyhow!("{fault}"))?;
+        }
+        table.row("swap in and init, 512 chains", 1, times, 0);
+        Ok(())
+    }
 }
 
 /// Measures each hot call. All chains have room, so that a whole table is scanned.

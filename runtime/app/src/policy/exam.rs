@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use pointsman_policy::Artifact;
-use pointsman_policy::exam::{Property, Report, examine};
-use serde_json::json;
+use pointsman_policy::exam::{Finding, Property, Report, examine};
+use pointsman_policy::{Artifact, SlotKind};
+use serde_json::{Value, json};
 
 use crate::config::policy_host;
 
@@ -19,11 +19,20 @@ pub(super) fn test(policy: &Path, config: &str, histories: u64, as_json: bool) -
     } else {
         fs::read(policy).with_context(|| format!("read {}", policy.display()))?
     };
-    let report = examine(&policy_host()?, &Artifact::new(&component)?, config, histories)?;
-    show(&report, as_json);
-    match report.findings.as_slice() {
-        [] => Ok(()),
-        findings => bail!("{} of {} properties do not hold", findings.len(), Property::ALL.len()),
+    let (host, artifact) = (policy_host()?, Artifact::new(&component)?);
+    let mut reports = Vec::new();
+    for slot in artifact.slots() {
+        reports.push((*slot, examine(&host, *slot, &artifact, config, histories)?));
+    }
+    if as_json {
+        let slots = reports.iter().map(|(slot, report)| (slot.to_string(), as_value(report)));
+        println!("{}", Value::Object(slots.collect()));
+    } else {
+        reports.iter().for_each(|(slot, report)| show(*slot, report));
+    }
+    match reports.iter().map(|(_, report)| report.findings.len()).sum() {
+        0 => Ok(()),
+        findings => bail!("{findings} of {} properties do not hold", reports.len() * Property::ALL.len()),
     }
 }
 
@@ -40,28 +49,28 @@ fn native(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn show(report: &Report, as_json: bool) {
-    let found = |property| report.findings.iter().find(|finding| finding.property == property);
-    if as_json {
-        let properties: Vec<_> = Property::ALL
-            .into_iter()
-            .map(
-                |property| json!({ "property": property.to_string(), "finding": found(property).map(|it| &it.detail) }),
-            )
-            .collect();
-        let (histories, questions, fuel) = (report.histories, report.questions, report.fuel_max);
-        println!(
-            "{}",
-            json!({ "histories": histories, "questions": questions, "fuel_max": fuel, "properties": properties })
-        );
-        return;
-    }
+fn found(report: &Report, property: Property) -> Option<&Finding> {
+    report.findings.iter().find(|finding| finding.property == property)
+}
+
+fn as_value(report: &Report) -> Value {
+    let property = |property: Property| {
+        let finding = found(report, property).map(|finding| &finding.detail);
+        json!({ "property": property.to_string(), "finding": finding })
+    };
+    let properties: Vec<Value> = Property::ALL.into_iter().map(property).collect();
+    let (histories, questions, fuel) = (report.histories, report.questions, report.fuel_max);
+    json!({ "histories": histories, "questions": questions, "fuel_max": fuel, "properties": properties })
+}
+
+fn show(slot: SlotKind, report: &Report) {
+    println!("{slot}:");
     for property in Property::ALL {
-        match found(property) {
-            None => println!("ok    {property}"),
-            Some(finding) => println!("FAIL  {property}\n      {}", finding.detail),
+        match found(report, property) {
+            None => println!("  ok    {property}"),
+            Some(finding) => println!("  FAIL  {property}\n        {}", finding.detail),
         }
     }
     let (questions, histories) = (report.questions, report.histories);
-    println!("{questions} questions in {histories} histories; at most {} units of fuel each", report.fuel_max);
+    println!("  {questions} questions in {histories} histories; at most {} units of fuel each", report.fuel_max);
 }

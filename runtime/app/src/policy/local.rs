@@ -7,9 +7,10 @@ use anyhow::{Context, bail};
 use pointsman_api::service::PolicySource;
 use pointsman_engine::decision::FaultClass;
 use pointsman_policy::record::LogFile;
+use pointsman_policy::record::frame::Body;
 use pointsman_policy::replay::rival::RivalReport;
 use pointsman_policy::replay::{Replay, ReplayReport};
-use pointsman_policy::{Artifact, Digest};
+use pointsman_policy::{Artifact, Descriptor, Digest};
 use serde_json::json;
 
 use crate::config::policy_host;
@@ -30,13 +31,21 @@ pub(super) fn build(dir: &Path, output: &Path, as_json: bool) -> anyhow::Result<
 pub(super) fn check(file: &Path, config: &str, as_json: bool) -> anyhow::Result<()> {
     let bytes = fs::read(file).with_context(|| format!("read {}", file.display()))?;
     let host = policy_host()?;
-    let verdict = Artifact::new(&bytes).and_then(|artifact| host.prepare(&artifact, config));
-    let candidate = verdict.with_context(|| file.display().to_string())?;
-    let (told, digest) = (candidate.descriptor(), candidate.digest().to_string());
+    let artifact = Artifact::new(&bytes).with_context(|| file.display().to_string())?;
+    let mut told = None;
+    for slot in artifact.slots() {
+        let candidate = host.prepare(*slot, &artifact, config);
+        told = Some(candidate.with_context(|| format!("{}, slot {slot}", file.display()))?.descriptor().clone());
+    }
+    // A component without a slot is no artifact.
+    let Some(told) = told else { return Ok(()) };
+    let slots: Vec<&str> = artifact.slots().iter().map(|slot| slot.name()).collect();
+    let (digest, len) = (artifact.digest().to_string(), bytes.len());
     if as_json {
-        println!("{}", json!({ "name": *told.name, "version": told.version, "digest": digest, "bytes": bytes.len() }));
+        let Descriptor { name, version, .. } = &told;
+        println!("{}", json!({ "name": **name, "version": version, "slots": slots, "digest": digest, "bytes": len }));
     } else {
-        println!("{} {}: accepted, {} bytes, {digest}", told.name, told.version, bytes.len());
+        println!("{} {}: accepted for {}, {len} bytes, {digest}", told.name, told.version, slots.join(" and "));
     }
     Ok(())
 }
@@ -53,11 +62,19 @@ pub(super) fn replay(
     let (host, registry) = (policy_host()?, Registry::default());
     match with {
         Some(policy) => {
-            let candidate = host.prepare(&registry.find(source(policy))?.1, config)?;
-            let mut rival = host.rival(candidate);
+            let artifact = registry.find(source(policy))?.1;
+            let mut rival = None;
             for frame in log.frames() {
-                rival.step(&frame?.1);
+                let frame = frame?.1;
+                // The log says which slot it is of.
+                if let (None, Body::Start(start)) = (&rival, &frame.body) {
+                    rival = Some(host.rival(host.prepare(start.slot, &artifact, config)?));
+                }
+                if let Some(rival) = &mut rival {
+                    rival.step(&frame);
+                }
             }
+            let mut rival = rival.context("the log is empty")?;
             rival.settle();
             show_rival(policy, rival.report(), as_json);
             Ok(())

@@ -83,8 +83,8 @@ fn show_list(answer: Value, as_json: bool) -> anyhow::Result<()> {
         show(slot);
     }
     println!("available, for contract {}:", listing.contracts.join(", "));
-    for policy in &listing.available {
-        println!("  {}", policy_line(policy));
+    for it in &listing.available {
+        println!("  {}  {}", policy_line(&it.policy), it.slots.join(" "));
     }
     for barred in &listing.quarantined {
         let when = match barred.seconds {

@@ -6,49 +6,151 @@
 //!    can, so that it gets its first token soon, the next ones fill the budget up. Prompts whose log-probs are reported
 //!    share a smaller budget of their own.
 //!
-//! A stage computes each row by itself, so none of this changes what a sequence generates.
+//! A policy's [`Order`]s change who comes first in each group, and who is left out; a sequence that has been passed over
+//! [`PASSED_MAX`] times in a row goes before all of them. A stage computes each row by itself, so none of this changes what a
+//! sequence generates.
 
 use crate::config::Prefill;
-use crate::ids::ChainId;
+use crate::ids::{ChainId, Micros, RequestId};
+use crate::limits::PASSED_MAX;
 use crate::line::pipeline::{Part, Step};
 use crate::line::sequence::{Phase, Sequence};
 use crate::line::{Line, Slot};
 use crate::port::{Logits, SeqSlice, StepPlan};
+use crate::window::{Order, Ready};
+
+/// A micro-batch, and what was done for those who had waited too long.
+pub(crate) struct Planned {
+    /// None if everything is held back.
+    pub plan: Option<StepPlan>,
+    /// Sequences that went first because they had been passed over for too long.
+    pub passed_over: u64,
+    /// One of them that was to be held back again.
+    pub held_too_long: Option<RequestId>,
+}
+
+/// A sequence whose turn it is.
+struct Turn {
+    slot: Slot,
+    /// Most tokens that it may run.
+    most: u32,
+    /// Its place in the usual order.
+    usual: usize,
+}
 
 impl Line {
-    /// The next micro-batch, which is then in flight; `None` if the pipeline is full or nothing waits.
-    pub fn plan(&mut self, chain: ChainId) -> Option<StepPlan> {
-        if !self.pipeline.has_room() || self.ready().next().is_none() {
-            return None;
-        }
-        let decoding = self.decode.len() + self.pipeline.steps().map(decodes).sum::<usize>();
-        let share = decoding.div_ceil(self.pipeline.stages()).min(self.decode.len());
-        let size = share + self.prefill.len();
-        let (mut slices, mut parts) = (Vec::with_capacity(size), Vec::with_capacity(size));
-        for _ in 0..share {
-            let Some(slot) = self.decode.pop_front() else { break };
-            self.cut(slot, u32::MAX, &mut slices, &mut parts);
-        }
-        let Prefill { alone_tokens, beside_decode_tokens, scored_tokens: mut scored } = self.settings;
-        let mut budget = if decoding > 0 { beside_decode_tokens } else { alone_tokens };
-        while let Some(first) = self.prefill.first_entry() {
-            let scores = self.slots[*first.get() as usize].as_ref().is_some_and(Sequence::scores_prompt);
-            let allowed = if scores { budget.min(scored) } else { budget };
-            if allowed == 0 {
-                break;
-            }
-            let slot = first.remove();
-            let tokens = self.cut(slot, allowed, &mut slices, &mut parts);
-            budget -= tokens;
-            scored -= if scores { tokens } else { 0 };
-        }
-        let batch = self.pipeline.start(parts);
-        Some(StepPlan { chain, batch, slices })
+    /// Whether another micro-batch could be started now.
+    pub fn wants_plan(&self) -> bool {
+        self.pipeline.has_room() && self.ready().next().is_some()
     }
 
-    /// Cuts a sequence's next slice of at most `budget` tokens, and returns its length.
-    fn cut(&mut self, slot: Slot, budget: u32, slices: &mut Vec<SeqSlice>, parts: &mut Vec<Part>) -> u32 {
-        let Some(sequence) = &mut self.slots[slot as usize] else { return 0 };
+    /// What a policy may choose from.
+    pub fn window(&self, now: Micros) -> impl Iterator<Item = Ready> {
+        self.ready().filter_map(move |slot| Some(self.slots[slot as usize].as_ref()?.facts(now)))
+    }
+
+    /// Tokens of prompts that the next micro-batch may hold.
+    pub fn token_budget(&self) -> u32 {
+        let Prefill { alone_tokens, beside_decode_tokens, .. } = self.settings;
+        if self.decoding() > 0 { beside_decode_tokens } else { alone_tokens }
+    }
+
+    /// Sequences that decode, in flight or not.
+    fn decoding(&self) -> usize {
+        self.decode.len() + self.pipeline.steps().map(decodes).sum::<usize>()
+    }
+
+    /// The next micro-batch, which is then in flight. [`Self::wants_plan`] has been asked; the indices in `orders` are those of
+    /// [`Self::window`], none twice.
+    pub fn plan(&mut self, chain: ChainId, orders: &[Order]) -> Planned {
+        let mut planned = Planned { plan: None, passed_over: 0, held_too_long: None };
+        let ready: Vec<Slot> = self.ready().collect();
+        let turns = self.turns(&ready, orders, &mut planned);
+        let share = self.decoding().div_ceil(self.pipeline.stages());
+        let (mut budget, mut scored) = (self.token_budget(), self.settings.scored_tokens);
+        let (mut slices, mut parts) = (Vec::with_capacity(turns.len()), Vec::with_capacity(turns.len()));
+        let mut taken = vec![false; ready.len()];
+        for Turn { slot, most, usual } in turns {
+            let Some(sequence) = &self.slots[slot as usize] else { continue };
+            let scores = sequence.scores_prompt();
+            let allowed = match sequence.in_prompt() {
+                false if parts.len() < share => 1,
+                false => 0,
+                true if scores => budget.min(scored),
+                true => budget,
+            };
+            if allowed == 0 {
+                continue;
+            }
+            let part = self.cut(slot, allowed.min(most), &mut slices);
+            if !part.decodes {
+                budget -= part.tokens;
+                scored -= if scores { part.tokens } else { 0 };
+            }
+            parts.push(part);
+            taken[usual] = true;
+        }
+        self.note_passed(&ready, &taken, orders);
+        let slots = &self.slots;
+        self.decode.retain(|&slot| slots[slot as usize].as_ref().is_some_and(|it| it.phase == Phase::Ready));
+        if !parts.is_empty() {
+            let batch = self.pipeline.start(parts);
+            planned.plan = Some(StepPlan { chain, batch, slices });
+        }
+        planned
+    }
+
+    /// Who is next: those that have been passed over for too long, those that a policy names, the others in turn; without those
+    /// that it holds back. Within that those that decode come first.
+    fn turns(&self, ready: &[Slot], orders: &[Order], planned: &mut Planned) -> Vec<Turn> {
+        let mut turns = Vec::with_capacity(ready.len());
+        let mut left = vec![true; ready.len()];
+        for (usual, &slot) in ready.iter().enumerate() {
+            if self.slots[slot as usize].as_ref().is_some_and(|sequence| sequence.passed >= PASSED_MAX) {
+                turns.push(Turn { slot, most: u32::MAX, usual });
+                left[usual] = false;
+                planned.passed_over += 1;
+            }
+        }
+        for order in orders {
+            let (Order::Run { index, .. } | Order::Hold(index)) = *order;
+            let usual = index as usize;
+            let is_left = std::mem::take(&mut left[usual]);
+            match *order {
+                Order::Run { tokens, .. } if is_left => {
+                    let most = if tokens == 0 { u32::MAX } else { tokens };
+                    turns.push(Turn { slot: ready[usual], most, usual });
+                }
+                Order::Hold(_) if !is_left => {
+                    planned.held_too_long = self.slots[ready[usual] as usize].as_ref().map(|sequence| sequence.id);
+                }
+                _ => {}
+            }
+        }
+        let others = (0..ready.len()).filter(|usual| left[*usual]);
+        turns.extend(others.map(|usual| Turn { slot: ready[usual], most: u32::MAX, usual }));
+        turns.sort_by_key(|turn| self.slots[turn.slot as usize].as_ref().is_some_and(Sequence::in_prompt));
+        turns
+    }
+
+    /// Counts for how long each of those that are left behind has been passed over: held back, or overtaken by one of its group.
+    fn note_passed(&mut self, ready: &[Slot], taken: &[bool], orders: &[Order]) {
+        let mut overtakes = [false, false];
+        for (usual, &slot) in ready.iter().enumerate().rev() {
+            let Some(sequence) = &mut self.slots[slot as usize] else { continue };
+            let group = usize::from(sequence.in_prompt());
+            if taken[usual] {
+                (overtakes[group], sequence.passed) = (true, 0);
+            } else if overtakes[group] || orders.contains(&Order::Hold(usual as u32)) {
+                sequence.passed = sequence.passed.saturating_add(1);
+            }
+        }
+    }
+
+    /// Cuts a sequence's next slice of at most `budget` tokens.
+    fn cut(&mut self, slot: Slot, budget: u32, slices: &mut Vec<SeqSlice>) -> Part {
+        #[expect(clippy::expect_used, reason = "the caller has just looked at it")]
+        let sequence = self.slots[slot as usize].as_mut().expect("a slot that is ready holds a sequence");
         let decodes = !sequence.in_prompt();
         let scored = sequence.scores_prompt() && !decodes;
         let pending = sequence.pending();
@@ -59,9 +161,11 @@ impl Line {
             (false, false) => Logits::None,
         };
         sequence.phase = Phase::InFlight;
+        if !decodes {
+            self.prefill.remove(&sequence.order);
+        }
         slices.push(sequence.slice(tokens, logits));
-        parts.push(Part { slot, tokens, logits, decodes });
-        tokens
+        Part { slot, tokens, logits, decodes }
     }
 }
 

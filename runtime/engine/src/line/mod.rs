@@ -19,12 +19,13 @@ use std::slice::ChunksExact;
 
 use crate::config::{ChainConfig, EngineConfig, Prefill};
 use crate::ids::{Micros, RequestId};
-use crate::line::kv::BlockPool;
+use crate::line::kv::{BlockPool, Evict};
 use crate::line::pipeline::{Part, Pipeline};
 use crate::line::sequence::{Phase, Sequence};
 use crate::output::{Finish, Outbox};
 use crate::request::Request;
 use crate::sample::Scratch;
+use crate::window::Served;
 use crate::yard::queue::Job;
 
 /// Place of a sequence in its line, for as long as it is there.
@@ -41,6 +42,8 @@ pub(crate) struct Line {
     decode: VecDeque<Slot>,
     pipeline: Pipeline,
     settings: Prefill,
+    /// What each tenant was served since [`Self::take_served`].
+    served: Vec<Served>,
     started_total: u64,
     tokens_total: u64,
 }
@@ -73,6 +76,7 @@ impl Line {
             decode: VecDeque::with_capacity(chain.jobs_max as usize),
             pipeline: Pipeline::new(chain.stages),
             settings: config.prefill,
+            served: Vec::new(),
             started_total: 0,
             tokens_total: 0,
         }
@@ -99,9 +103,25 @@ impl Line {
         (0..).zip(&self.slots).filter_map(|(slot, sequence)| Some((slot, sequence.as_ref()?)))
     }
 
-    /// Slots that wait for a micro-batch.
+    /// Slots that wait for a micro-batch: those that decode first, each group in the order in which they would go.
     pub fn ready(&self) -> impl Iterator<Item = Slot> {
-        self.prefill.values().chain(&self.decode).copied()
+        self.decode.iter().chain(self.prefill.values()).copied()
+    }
+
+    /// Tokens that came back since this was asked last, by tenant.
+    pub fn take_served(&mut self) -> impl Iterator<Item = Served> {
+        self.served.drain(..)
+    }
+
+    fn note_served(&mut self, tenant: u32, part: &Part) {
+        let (prompt_tokens, new_tokens) = if part.decodes { (0, part.tokens) } else { (part.tokens, 0) };
+        match self.served.iter_mut().find(|served| served.tenant == tenant) {
+            Some(served) => {
+                served.prompt_tokens = served.prompt_tokens.saturating_add(prompt_tokens);
+                served.new_tokens = served.new_tokens.saturating_add(new_tokens);
+            }
+            None => self.served.push(Served { tenant, prompt_tokens, new_tokens }),
+        }
     }
 
     /// Whether the cache is of use to a request: log-probs of the prompt need the rows of all its tokens.
@@ -115,15 +135,15 @@ impl Line {
         if self.looks_up(request) { self.kv.cached_tokens(raw.tenant, &raw.prompt) } else { 0 }
     }
 
-    /// Reserves blocks for all of a job's tokens and lets it run behind what is cached of its prompt. `None` if there is no
-    /// slot or no room for it.
-    pub fn start(&mut self, job: Job, now: Micros) -> Option<Started> {
+    /// Reserves blocks for all of a job's tokens and lets it run behind what is cached of its prompt. `evict` is asked what
+    /// to give up for it. `None` if there is no slot or no room for it.
+    pub fn start(&mut self, job: Job, now: Micros, evict: Evict<'_>) -> Option<Started> {
         let &slot = self.free.last()?;
         let (request, evicted_before) = (&job.request, self.kv.evicted_total());
         let (tenant, prompt) = (request.raw().tenant, &request.raw().prompt);
         let asked_tokens = if self.looks_up(request) { request.prompt_tokens() } else { 0 };
         let cached_tokens = self.cached_tokens(request);
-        let table = self.kv.reserve(request.reserve_tokens(), tenant, &prompt[..cached_tokens as usize])?;
+        let table = self.kv.reserve(request.reserve_tokens(), tenant, &prompt[..cached_tokens as usize], evict)?;
         self.free.pop();
         self.slots[slot as usize] = Some(Sequence::new(job, table, cached_tokens, self.started_total, now));
         self.prefill.insert(self.started_total, slot);
@@ -166,6 +186,9 @@ impl Line {
         let mut ended = Vec::new();
         for part in &step.parts {
             self.tokens_total += u64::from(part.tokens);
+            if let Some(tenant) = self.slots[part.slot as usize].as_ref().map(Sequence::tenant) {
+                self.note_served(tenant, part);
+            }
             let rows = match &mut logits {
                 Ok(rest) => {
                     let (rows, after) = rest.split_at(part.rows() * vocab);

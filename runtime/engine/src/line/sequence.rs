@@ -9,6 +9,7 @@ use crate::output::{Event, Finish, Logprob, Outbox};
 use crate::port::{Logits, SeqSlice};
 use crate::request::Request;
 use crate::sample::{self, Sampler, Scratch};
+use crate::window::Ready;
 use crate::yard::queue::Job;
 
 /// Where a sequence stands.
@@ -29,8 +30,11 @@ pub(crate) struct Sequence {
     /// Number of its dispatch on this chain.
     pub order: u64,
     pub started: Micros,
+    /// Micro-batches in a row in which it was ready and passed over.
+    pub passed: u32,
     pub phase: Phase,
     pub table: Table,
+    arrived: Micros,
     request: Request,
     output: Vec<TokenId>,
     /// Tokens whose keys and values are in the store, from the first on.
@@ -48,6 +52,8 @@ impl Sequence {
             id: job.id,
             order,
             started: now,
+            passed: 0,
+            arrived: job.arrived,
             phase: Phase::Ready,
             table,
             request: job.request,
@@ -55,6 +61,28 @@ impl Sequence {
             computed: cached,
             sampler,
             prompt_logprobs: Vec::new(),
+        }
+    }
+
+    pub fn tenant(&self) -> u32 {
+        self.request.raw().tenant
+    }
+
+    /// What a policy may know of it.
+    pub fn facts(&self, now: Micros) -> Ready {
+        let raw = self.request.raw();
+        Ready {
+            id: self.id,
+            tenant: raw.tenant,
+            class: raw.class,
+            prompt: self.request.prompt_tokens(),
+            reserve: self.request.reserve_tokens(),
+            computed: self.computed,
+            pending: self.pending(),
+            waited: now.since(self.arrived),
+            deadline: raw.deadline,
+            generated: self.output.len() as u32,
+            passed: self.passed,
         }
     }
 

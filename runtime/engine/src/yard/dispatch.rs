@@ -14,7 +14,7 @@ use crate::guard;
 use crate::ids::{ChainId, Micros, RequestId};
 use crate::limits;
 use crate::output::{Finish, Outbox};
-use crate::port::{Overlap, Pick, Pull, RoutePolicy, Waiting};
+use crate::port::{Overlap, Pick, Policies, Pull, RoutePolicy, Waiting};
 use crate::random;
 use crate::request::Request;
 
@@ -110,12 +110,12 @@ impl Engine {
     }
 
     /// Asks again about every deferred request whose time has come.
-    pub(crate) fn ask_deferred(&mut self, policy: &mut dyn RoutePolicy, out: &mut Outbox) {
+    pub(crate) fn ask_deferred(&mut self, policies: &mut dyn Policies, out: &mut Outbox) {
         while let Some(job) = self.queue.due(self.now) {
             let (id, ask) = (job.id, question(job.id, &job.request, self.now));
-            let overlap = self.overlaps(policy, &job.request);
-            match self.pick(policy, ask, &overlap, true) {
-                Some(RouteDecision::Dispatch(chain)) => self.start_waiting(id, chain),
+            let overlap = self.overlaps(policies.route(), &job.request);
+            match self.pick(policies.route(), ask, &overlap, true) {
+                Some(RouteDecision::Dispatch(chain)) => self.start_waiting(id, chain, policies),
                 Some(RouteDecision::Reject(code)) => {
                     self.queue.remove(id);
                     self.end(id, Finish::Rejected(code), out);
@@ -130,22 +130,22 @@ impl Engine {
     }
 
     /// Dispatches requests at the head of the queue that have waited too long and fit.
-    pub(crate) fn rescue_starving(&mut self, policy: &mut dyn RoutePolicy) {
+    pub(crate) fn rescue_starving(&mut self, policies: &mut dyn Policies) {
         while let Some((id, reserve)) = self.starving() {
             let RouteDecision::Dispatch(chain) = builtin::pick(self.chains.views(), reserve) else { return };
-            self.start_waiting(id, chain);
+            self.start_waiting(id, chain, policies);
             self.stats.starved_total += 1;
             // Overload makes requests wait, too. It is the policy's doing only if the request fitted all the while.
             let fitted = self.fitting.take().filter(|(fitting, _)| *fitting == id);
             if fitted.is_some_and(|(_, since)| self.now.since(since).0 > limits::STARVATION_MICROS) {
                 self.stats.fallbacks_total[FaultClass::Stall.index()] += 1;
-                policy.stalled(id);
+                policies.route().stalled(id);
             }
         }
     }
 
     /// Gives room to waiting requests, the emptiest chain first, until nothing fits or the policy wants none of it.
-    pub(crate) fn pull_all(&mut self, policy: &mut dyn RoutePolicy) {
+    pub(crate) fn pull_all(&mut self, policies: &mut dyn Policies) {
         let mut window = std::mem::take(&mut self.window);
         let mut declined = Vec::new();
         // Each turn takes a request out of the queue or a chain out of the choice.
@@ -154,8 +154,8 @@ impl Engine {
             let Some(least) = window.iter().map(|job| job.reserve).min() else { break };
             let askable = self.chains.views().filter(|chain| !declined.contains(&chain.id) && !self.is_held(chain.id));
             let RouteDecision::Dispatch(chain) = builtin::pick(askable, least) else { break };
-            match self.pull(policy, chain, &window) {
-                Some(index) => self.start_waiting(window[index as usize].id, chain),
+            match self.pull(policies.route(), chain, &window) {
+                Some(index) => self.start_waiting(window[index as usize].id, chain, policies),
                 None => declined.push(chain),
             }
         }

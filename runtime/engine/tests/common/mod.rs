@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use pointsman_engine::ids::{ChainId, Micros, RequestId, TokenId};
 use pointsman_engine::output::{Event, Finish, Outbox};
-use pointsman_engine::port::{Logits, RoutePolicy, StepPlan, StepResult};
+use pointsman_engine::port::{Logits, Policies, StepPlan, StepResult};
 use pointsman_engine::request::{ModelLimits, RawRequest, Reject, Request};
 use pointsman_engine::sample::{self, Sampler, Scratch};
 use pointsman_engine::{ChainConfig, Engine, EngineConfig, Prefill, invariant, random};
@@ -135,28 +135,28 @@ impl World {
         }
     }
 
-    pub fn submit(&mut self, id: u64, request: Request, policy: &mut dyn RoutePolicy) -> Result<(), Reject> {
+    pub fn submit(&mut self, id: u64, request: Request, policy: &mut dyn Policies) -> Result<(), Reject> {
         let outcome = self.engine.submit(Micros(self.now), RequestId(id), request, policy, &mut self.out);
         self.carry_out();
         outcome
     }
 
-    pub fn cancel(&mut self, id: u64, policy: &mut dyn RoutePolicy) {
+    pub fn cancel(&mut self, id: u64, policy: &mut dyn Policies) {
         self.engine.cancel(Micros(self.now), RequestId(id), policy, &mut self.out);
         self.carry_out();
     }
 
-    pub fn tick(&mut self, policy: &mut dyn RoutePolicy) {
+    pub fn tick(&mut self, policy: &mut dyn Policies) {
         self.engine.tick(Micros(self.now), policy, &mut self.out);
         self.carry_out();
     }
 
-    pub fn set_open(&mut self, chain: usize, open: bool, policy: &mut dyn RoutePolicy) {
+    pub fn set_open(&mut self, chain: usize, open: bool, policy: &mut dyn Policies) {
         assert!(self.engine.set_open(Micros(self.now), ChainId(chain as u32), open, policy, &mut self.out));
         self.carry_out();
     }
 
-    pub fn complete(&mut self, result: StepResult, policy: &mut dyn RoutePolicy) {
+    pub fn complete(&mut self, result: StepResult, policy: &mut dyn Policies) {
         self.engine.complete(Micros(self.now), result, policy, &mut self.out);
         self.carry_out();
     }
@@ -172,14 +172,14 @@ impl World {
     }
 
     /// Lets the oldest micro-batch of a chain come back. False if there is none.
-    pub fn step(&mut self, chain: usize, policy: &mut dyn RoutePolicy) -> bool {
+    pub fn step(&mut self, chain: usize, policy: &mut dyn Policies) -> bool {
         let Some(result) = self.take(chain, 0) else { return false };
         self.complete(result, policy);
         true
     }
 
     /// Runs until nothing is live, letting time pass when nothing else happens.
-    pub fn finish(&mut self, policy: &mut dyn RoutePolicy) {
+    pub fn finish(&mut self, policy: &mut dyn Policies) {
         for _ in 0..100_000 {
             let mut moved = false;
             for chain in 0..self.chains.len() {

@@ -4,20 +4,21 @@
 //! the rehearsal) are quicker and see less.
 
 pub mod traffic;
+pub mod windows;
 pub mod world;
 
 use std::fmt;
-use std::sync::Arc;
 
 use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
 use pointsman_engine::port::{Overlap, Waiting};
+use pointsman_engine::window::Kind;
 
 use crate::artifact::Artifact;
 use crate::host::{Policy, PolicyHost};
 use crate::instance::Instance;
-use crate::record::Tap;
+use crate::kind::SlotKind;
 use crate::refuse::RefuseReason;
-use crate::slot::{Guard, RouteSlot, pulled};
+use crate::slot::{Guard, Slots, pulled};
 use crate::versions::v0_1::Saved;
 use traffic::Traffic;
 use world::World;
@@ -32,7 +33,7 @@ const REQUESTS: u64 = 300;
 pub enum Property {
     /// No call faults, whatever the events, sizes and times.
     NeverFaults,
-    /// A request is only sent to a chain that takes it.
+    /// A request is only sent to a chain that takes it; what is named is in the window, and named once.
     AnswersFit,
     /// The same history gives the same answers and takes the same fuel.
     Deterministic,
@@ -60,7 +61,7 @@ impl fmt::Display for Property {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NeverFaults => "no call faults",
-            Self::AnswersFit => "a request is only sent to a chain that takes it",
+            Self::AnswersFit => "every answer can be followed",
             Self::Deterministic => "the same history gives the same answers and takes the same fuel",
             Self::IgnoresUnknownEvents => "unknown kinds of events change nothing",
             Self::SurvivesRestarts => "a successor goes on from what was saved, and from any other bytes",
@@ -91,22 +92,27 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-/// Examines a policy on so many histories.
+/// Examines a policy in one of its slots, on so many histories.
 ///
 /// # Errors
 /// It does not even pass its trial.
-pub fn examine(host: &PolicyHost, artifact: &Artifact, config: &str, histories: u64) -> Result<Report, RefuseReason> {
-    let policy = host.prepare(artifact, config)?.policy;
+pub fn examine(
+    host: &PolicyHost,
+    slot: SlotKind,
+    artifact: &Artifact,
+    config: &str,
+    histories: u64,
+) -> Result<Report, RefuseReason> {
+    let policy = host.prepare(slot, artifact, config)?.policy;
     let mut report = Report { histories, ..Report::default() };
     for seed in 0..histories {
-        let chains = if seed % 16 == 15 { 512 } else { 1 + (seed % 9) as u32 };
-        let exam = History { policy: &policy, seed, chains };
+        let exam = History::new(&policy, slot, seed);
         if let Err(finding) = exam.check(&mut report) {
             report.note(seed, finding);
         }
     }
     for seed in 0..histories.div_ceil(50) {
-        if let Err(finding) = serve(host, artifact, config, seed)? {
+        if let Err(finding) = serve(host, slot, artifact, config, seed)? {
             report.note(seed, finding);
         }
     }
@@ -123,16 +129,24 @@ impl Report {
 
 type Verdict<T> = Result<T, (Property, String)>;
 
+/// A random history of one slot.
 struct History<'a> {
     policy: &'a Policy,
     seed: u64,
+    /// The question, in slots that are asked with a window.
+    window: Option<Kind>,
     chains: u32,
 }
 
-/// An answer and the fuel that it took.
+/// An answer, or the fingerprint of one, and the fuel that it took.
 type Answers = Vec<(u64, u64)>;
 
-impl History<'_> {
+impl<'a> History<'a> {
+    fn new(policy: &'a Policy, slot: SlotKind, seed: u64) -> Self {
+        let chains = if seed % 16 == 15 { 512 } else { 1 + (seed % 9) as u32 };
+        Self { policy, seed, window: slot.window(), chains }
+    }
+
     fn check(&self, report: &mut Report) -> Verdict<()> {
         let first = self.play(false, None)?;
         report.questions += first.len() as u64;
@@ -160,23 +174,38 @@ impl History<'_> {
         let mut live = self.instance(&world, previous)?;
         let mut answers = Vec::new();
         for step in 0..STEPS {
-            let mut words = Vec::new();
-            for _ in 0..world.below(9) {
-                words.extend(world.event().words());
-                if noise {
-                    words.extend([200 << 56 | 0xffff_ffff, u64::MAX]);
-                }
-            }
+            let words = self.events(&mut world, noise);
             if restarts && step == STEPS / 2 {
                 let saved = live.save().map_err(|fault| faulted("save", &fault))?;
                 live = self.instance(&world, saved)?;
             } else if !words.is_empty() {
                 live.apply(world.view.seq, &words).map_err(|fault| faulted("apply", &fault))?;
             }
-            answers.push(self.pick(&mut live, &mut world)?);
-            answers.push(pull(&mut live, &mut world)?);
+            match self.window {
+                None => {
+                    answers.push(self.pick(&mut live, &mut world)?);
+                    answers.push(pull(&mut live, &mut world)?);
+                }
+                Some(kind) => answers.push(windows::ask(&mut live, &mut world, kind)?),
+            }
         }
         Ok(answers)
+    }
+
+    /// What happens before the next question, in words.
+    fn events(&self, world: &mut World, noise: bool) -> Vec<u64> {
+        let mut words = Vec::new();
+        for _ in 0..world.below(9) {
+            match self.window {
+                None => words.extend(world.event().words()),
+                Some(Kind::Step) => words.extend(windows::served(world).words()),
+                Some(Kind::Victims) => {}
+            }
+            if noise && self.window != Some(Kind::Victims) {
+                words.extend([200 << 56 | 0xffff_ffff, u64::MAX]);
+            }
+        }
+        words
     }
 
     fn instance(&self, world: &World, previous: Option<Saved>) -> Verdict<Instance> {
@@ -225,13 +254,20 @@ fn faulted(call: &str, fault: &Fault) -> (Property, String) {
 }
 
 /// Serves traffic under the policy.
-fn serve(host: &PolicyHost, artifact: &Artifact, config: &str, seed: u64) -> Result<Verdict<()>, RefuseReason> {
-    let candidate = host.prepare(artifact, config)?;
-    let mut slot = RouteSlot::new(Tap::default(), Arc::default());
-    drop(slot.swap_in(candidate, Guard { faults: false, ..Guard::default() }));
-    let Ok(mut traffic) = Traffic::new(slot, 1 + (seed % 4) as usize, seed) else { return Ok(Ok(())) };
+fn serve(
+    host: &PolicyHost,
+    slot: SlotKind,
+    artifact: &Artifact,
+    config: &str,
+    seed: u64,
+) -> Result<Verdict<()>, RefuseReason> {
+    let candidate = host.prepare(slot, artifact, config)?;
+    let mut slots = Slots::default();
+    let Some(examined) = slots.get(slot) else { return Ok(Ok(())) };
+    drop(examined.swap_in(candidate, Guard { faults: false, ..Guard::default() }));
+    let Ok(mut traffic) = Traffic::new(slots, 1 + (seed % 4) as usize, seed) else { return Ok(Ok(())) };
     traffic.run(REQUESTS, 8 + (seed % 5) as usize * 8);
-    let faults = traffic.slot.report().faults;
+    let faults = traffic.slots.get(slot).map_or_else(Default::default, |examined| examined.report().faults);
     let stalls = FaultClass::ALL.iter().zip(faults).find(|(class, _)| **class == FaultClass::Stall);
     Ok(match (stalls.map_or(0, |(_, count)| count), faults.iter().sum::<u64>()) {
         (0, 0) => Ok(()),

@@ -1,27 +1,27 @@
-//! Made-up traffic through a real engine and its slot, with a made-up clock.
+//! Made-up traffic through a real engine and its slots, with a made-up clock.
 //!
 //! Stages are faked by their answers alone: every logit is zero, so a request generates token 0 until its end. For
 //! [`super::examine`] and for tests.
 
 use std::collections::BTreeMap;
 
-use pointsman_engine::ids::{Micros, RequestId};
+use pointsman_engine::ids::{Micros, RequestId, TokenId};
 use pointsman_engine::output::{Event, Finish, Outbox};
 use pointsman_engine::port::{Logits, StepPlan, StepResult};
 use pointsman_engine::request::{ModelLimits, RawRequest, Request};
 use pointsman_engine::{ChainConfig, ConfigError, Engine, EngineConfig, Prefill, random};
 
 use crate::slo::Sample;
-use crate::slot::RouteSlot;
+use crate::slot::Slots;
 
 const MODEL: ModelLimits = ModelLimits { context_tokens: 256, vocab: 2 };
 
-/// An engine, its slot, and those who wait for answers.
+/// An engine, its slots, and those who wait for answers.
 pub struct Traffic {
     /// The engine.
     pub engine: Engine,
-    /// The slot.
-    pub slot: RouteSlot,
+    /// The slots.
+    pub slots: Slots,
     /// Requests that were answered to their end.
     pub answered: u64,
     /// Requests that were refused or failed.
@@ -42,7 +42,7 @@ impl Traffic {
     ///
     /// # Errors
     /// No or too many chains.
-    pub fn new(slot: RouteSlot, chains: usize, seed: u64) -> Result<Self, ConfigError> {
+    pub fn new(slots: Slots, chains: usize, seed: u64) -> Result<Self, ConfigError> {
         let engine = Engine::new(&EngineConfig {
             chains: vec![ChainConfig { jobs_max: 8, kv_blocks: 64, stages: 1 }; chains],
             block_tokens: 16,
@@ -54,7 +54,7 @@ impl Traffic {
         })?;
         Ok(Self {
             engine,
-            slot,
+            slots,
             answered: 0,
             failed: 0,
             slowness: vec![1.0; chains],
@@ -83,15 +83,22 @@ impl Traffic {
         random::bits(self.seed ^ n, self.next) % below
     }
 
+    /// The beginning that all requests of a session have in common, and something of its own.
+    fn prompt(&self, session: u64) -> Vec<TokenId> {
+        let token = |key: u64| move |at: u64| TokenId::from(random::bits(key, at) % 2 == 1);
+        let (common, own) = (random::bits(self.seed, session) % 48, 1 + self.draw(1, 24));
+        (0..common).map(token(session)).chain((0..own).map(token(random::bits(self.seed, self.next)))).collect()
+    }
+
     /// Sends a request of random size, tenant and deadline.
     pub fn send(&mut self) {
-        let (id, prompt) = (RequestId(self.next), 1 + self.draw(1, 60));
+        let (id, session) = (RequestId(self.next), self.draw(5, 20));
         let mut raw = RawRequest {
-            prompt: vec![0; prompt as usize],
+            prompt: self.prompt(session),
             max_new_tokens: Some(1 + self.draw(2, 12) as u32),
             tenant: self.draw(3, 3) as u32,
             class: self.draw(4, 2) as u32,
-            session: self.draw(5, 20),
+            session,
             ..RawRequest::default()
         };
         raw.sampling.temperature = 0.0;
@@ -104,7 +111,7 @@ impl Traffic {
             return;
         };
         self.waiting.insert(id, (self.now, 0, 0));
-        if self.engine.submit(Micros(self.now), id, request, &mut self.slot, &mut self.out).is_err() {
+        if self.engine.submit(Micros(self.now), id, request, &mut self.slots, &mut self.out).is_err() {
             self.waiting.remove(&id);
             self.failed += 1;
         }
@@ -115,7 +122,7 @@ impl Traffic {
     pub fn step(&mut self) {
         let Some(at) = (0..self.plans.len()).min_by_key(|at| self.plans[*at].0) else {
             self.now = self.engine.next_deadline().map_or(self.now + 1_000, |at| at.0);
-            self.engine.tick(Micros(self.now), &mut self.slot, &mut self.out);
+            self.engine.tick(Micros(self.now), &mut self.slots, &mut self.out);
             return self.take();
         };
         let (due, plan) = self.plans.swap_remove(at);
@@ -123,7 +130,7 @@ impl Traffic {
         let rows: usize = plan.slices.iter().map(|slice| if slice.logits == Logits::Last { 1 } else { 0 }).sum();
         let logits = Ok(vec![0.0; rows * MODEL.vocab as usize]);
         let result = StepResult { chain: plan.chain, batch: plan.batch, logits };
-        self.engine.complete(Micros(self.now), result, &mut self.slot, &mut self.out);
+        self.engine.complete(Micros(self.now), result, &mut self.slots, &mut self.out);
         self.take();
     }
 
@@ -166,7 +173,7 @@ impl Traffic {
                     *if well { &mut self.answered } else { &mut self.failed } += 1;
                     if well {
                         let tpot_micros = (self.now - first).checked_div(tokens - 1);
-                        self.slot.observe(id, Sample { ttft_micros: first - arrived, tpot_micros });
+                        self.slots.route.observe(id, Sample { ttft_micros: first - arrived, tpot_micros });
                     }
                 }
                 Event::Started { .. } | Event::Prompt(_) => {}

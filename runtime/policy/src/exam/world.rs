@@ -31,7 +31,8 @@ impl World {
         world
     }
 
-    fn word(&mut self) -> u64 {
+    /// Random bits.
+    pub fn word(&mut self) -> u64 {
         self.drawn += 1;
         random::bits(self.seed, self.drawn)
     }

@@ -14,8 +14,10 @@ use pointsman_engine::decision::{Fault, FaultClass};
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::port::{Pick, Pull};
 use pointsman_engine::snapshot::{ChainView, Snapshot};
+use pointsman_engine::window::{Ask, Kind};
 
 use crate::artifact::Digest;
+use crate::kind::SlotKind;
 use crate::limits::{CONFIG_BYTES_MAX, RESULT_BYTES_MAX};
 use crate::versions::v0_1::Saved;
 
@@ -26,13 +28,15 @@ const PULL: u64 = 4;
 const REFUSED: u64 = 5;
 const REPLACED: u64 = 6;
 const LOST: u64 = 7;
+const ASK: u64 = 8;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The fault that ended it, if any.
     pub fault: Option<FaultClass>,
-    /// What was answered, as it came from the policy; 0 with a fault or for calls without an answer.
+    /// What was answered, as it came from the policy, or the [`fingerprint`] of it where that is several words; 0 with a fault
+    /// or for calls without an answer.
     pub answer: u64,
     /// Fuel that the guest used; 0 for the builtin.
     pub fuel: u64,
@@ -48,9 +52,33 @@ impl Outcome {
     }
 }
 
+/// One number for an answer of several words: FNV-1a over them.
+#[must_use]
+pub fn fingerprint(words: &[u64]) -> u64 {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    words.iter().flat_map(|word| word.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
+/// A question of a slot that is asked with a window, and the answer to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Which question.
+    pub kind: Kind,
+    /// Its numbers.
+    pub ask: Ask,
+    /// What there was to choose from.
+    pub window: Vec<u64>,
+    /// How the call ended.
+    pub outcome: Outcome,
+    /// The answer.
+    pub answer: Vec<u64>,
+}
+
 /// The beginning of an arm's stay, or of a new part of it: from here on it can be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
+    /// The slot.
+    pub slot: SlotKind,
     /// The slot's generation.
     pub generation: u64,
     /// The policy's digest; none for the builtin.
@@ -78,9 +106,11 @@ pub enum Body {
     Pick(Pick, Option<Vec<u64>>, Outcome),
     /// `pull`: the question, four words for each waiting request, the index.
     Pull(Pull, Vec<u64>, Outcome),
+    /// A question with a window.
+    Ask(Box<Asked>),
     /// The guard refused the last answer.
     Refused(FaultClass),
-    /// The builtin answered the last question instead.
+    /// The builtin answered the last question instead: the packed answer, or the [`fingerprint`] of it.
     Replaced(u64),
     /// So many frames were dropped here, because the recorder could not keep up.
     Lost(u64),
@@ -111,6 +141,7 @@ impl Writer<'_> {
     pub(crate) fn start(
         &mut self,
         arm: u8,
+        slot: SlotKind,
         generation: u64,
         digest: Option<Digest>,
         name: &str,
@@ -120,7 +151,7 @@ impl Writer<'_> {
         outcome: Outcome,
     ) {
         self.frame(START, arm, |words| {
-            words.push(generation);
+            words.extend([slot as u64, generation]);
             words.extend(digest.map_or([0; 4], Digest::words));
             push_bytes(words, name.as_bytes());
             push_bytes(words, config.as_bytes());
@@ -166,6 +197,18 @@ impl Writer<'_> {
             words.extend([seq, now.0, rnd, u64::from(chain.0)]);
             push_outcome(words, outcome);
             words.extend(waiting);
+        });
+    }
+
+    pub(crate) fn ask(&mut self, arm: u8, kind: Kind, ask: &Ask, window: &[u64], outcome: Outcome, answer: &[u64]) {
+        self.frame(ASK, arm, |words| {
+            let Ask { seq, now, rnd, chain, want, have } = *ask;
+            let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+            words.extend([pair(kind as u32, chain.0), seq, now.0, rnd, pair(want, have)]);
+            push_outcome(words, outcome);
+            words.push(window.len() as u64);
+            words.extend(window);
+            words.extend(answer);
         });
     }
 
@@ -252,6 +295,7 @@ impl Frame {
                 let outcome = body.outcome()?;
                 Body::Pull(ask, body.rest(), outcome)
             }
+            ASK => Body::Ask(Box::new(body.asked()?)),
             REFUSED => Body::Refused(body.class()?.ok_or("it refuses for no reason")?),
             REPLACED => Body::Replaced(body.word()?),
             LOST => Body::Lost(body.word()?),
@@ -326,7 +370,22 @@ impl Reader<'_> {
         Ok(Snapshot { epoch, seq, chains, queued })
     }
 
+    fn asked(&mut self) -> Result<Asked, &'static str> {
+        let (kind, chain) = self.pair()?;
+        let kind = [Kind::Step, Kind::Victims].into_iter().find(|known| *known as u32 == kind);
+        let kind = kind.ok_or("its question is unknown")?;
+        let (seq, now, rnd, (want, have)) = (self.word()?, Micros(self.word()?), self.word()?, self.pair()?);
+        let (outcome, len) = (self.outcome()?, self.word()?);
+        let len =
+            usize::try_from(len).ok().filter(|len| len.is_multiple_of(kind.words())).ok_or("its window is odd")?;
+        let (window, answer) = self.0.split_at_checked(len).ok_or(SHORT)?;
+        let ask = Ask { seq, now, rnd, chain: ChainId(chain), want, have };
+        Ok(Asked { kind, ask, window: window.to_vec(), outcome, answer: answer.to_vec() })
+    }
+
     fn start(&mut self) -> Result<Start, &'static str> {
+        let slot = self.word()?;
+        let slot = SlotKind::ALL.into_iter().find(|known| *known as u64 == slot).ok_or("its slot is unknown")?;
         let generation = self.word()?;
         let digest = [self.word()?, self.word()?, self.word()?, self.word()?];
         let digest = (digest != [0; 4]).then(|| Digest::from_words(digest));
@@ -340,7 +399,7 @@ impl Reader<'_> {
                 bytes: self.bytes(RESULT_BYTES_MAX)?,
             }),
         };
-        Ok(Start { generation, digest, name, config, snapshot, previous, outcome: self.outcome()? })
+        Ok(Start { slot, generation, digest, name, config, snapshot, previous, outcome: self.outcome()? })
     }
 }
 
@@ -385,31 +444,49 @@ mod tests {
         let faulty = Outcome { fault: Some(FaultClass::Fuel), answer: 0, fuel: 0 };
         let saved = Saved { schema: "s/1".into(), seq: 4, bytes: (0..13).collect() };
         let digest = Some(Digest::of(b"x"));
-        writer.start(1, 2, digest, "name", "{\"a\": 1}", &snapshot(), Some(&saved), DONE);
-        writer.start(0, 2, None, "", "", &snapshot(), None, faulty);
+        writer.start(1, SlotKind::Batch, 2, digest, "name", "{\"a\": 1}", &snapshot(), Some(&saved), DONE);
+        writer.start(0, SlotKind::Route, 2, None, "", "", &snapshot(), None, faulty);
         writer.apply(0, 9, &[1, 2, 3, 4], DONE);
         writer.pick(0, &ask(), None, DONE);
         writer.pick(1, &ask(), Some(&[]), faulty);
         writer.pick(1, &ask(), Some(&[5]), DONE);
         let pull = Pull { seq: 1, now: Micros(2), rnd: 3, chain: ChainId(4) };
         writer.pull(0, &pull, &[1, 2, 3, 4], DONE);
+        let step = Ask { seq: 1, now: Micros(2), rnd: 3, chain: ChainId(4), want: 5, have: 6 };
+        let window = [1, 2, 3, 4, 5, 6, 7, 8];
+        writer.ask(0, Kind::Step, &step, &window, DONE, &[]);
+        writer.ask(1, Kind::Victims, &step, &window, faulty, &[1, 0]);
         writer.refused(0, FaultClass::Invalid);
         writer.replaced(1, 1 << 60);
         writer.lost(12);
 
-        let start = |digest, name: &str, config: &str, previous, outcome| {
+        let start = |slot, digest, name: &str, config: &str, previous, outcome| {
             let (name, config) = (name.to_owned(), config.to_owned());
             let generation = 2;
-            Body::Start(Box::new(Start { generation, digest, name, config, snapshot: snapshot(), previous, outcome }))
+            Body::Start(Box::new(Start {
+                slot,
+                generation,
+                digest,
+                name,
+                config,
+                snapshot: snapshot(),
+                previous,
+                outcome,
+            }))
+        };
+        let asked = |kind, outcome, answer| {
+            Body::Ask(Box::new(Asked { kind, ask: step, window: window.to_vec(), outcome, answer }))
         };
         let expected = [
-            (1, start(digest, "name", "{\"a\": 1}", Some(saved), DONE)),
-            (0, start(None, "", "", None, faulty)),
+            (1, start(SlotKind::Batch, digest, "name", "{\"a\": 1}", Some(saved), DONE)),
+            (0, start(SlotKind::Route, None, "", "", None, faulty)),
             (0, Body::Apply(9, vec![1, 2, 3, 4], DONE)),
             (0, Body::Pick(ask(), None, DONE)),
             (1, Body::Pick(ask(), Some(vec![]), faulty)),
             (1, Body::Pick(ask(), Some(vec![5]), DONE)),
             (0, Body::Pull(pull, vec![1, 2, 3, 4], DONE)),
+            (0, asked(Kind::Step, DONE, vec![])),
+            (1, asked(Kind::Victims, faulty, vec![1, 0])),
             (0, Body::Refused(FaultClass::Invalid)),
             (1, Body::Replaced(1 << 60)),
             (0, Body::Lost(12)),
@@ -426,7 +503,7 @@ mod tests {
     #[test]
     fn damaged_frames_are_errors() {
         let mut words = Vec::new();
-        Writer(&mut words).start(0, 2, None, "name", "{}", &snapshot(), None, DONE);
+        Writer(&mut words).start(0, SlotKind::Route, 2, None, "name", "{}", &snapshot(), None, DONE);
         for len in 0..words.len() {
             assert!(Frame::decode(&words[..len]).is_err());
         }

@@ -126,6 +126,6 @@ fn follow(frame: &Frame, view: &mut Option<Snapshot>, who: &mut Option<Who>) {
             }
         }
         Body::Lost(_) => *view = None,
-        Body::Pick(..) | Body::Pull(..) | Body::Refused(_) | Body::Replaced(_) => {}
+        Body::Pick(..) | Body::Pull(..) | Body::Ask(_) | Body::Refused(_) | Body::Replaced(_) => {}
     }
 }

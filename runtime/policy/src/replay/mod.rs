@@ -12,14 +12,15 @@ pub mod shadow;
 use std::collections::BTreeMap;
 
 use pointsman_engine::builtin::Builtin;
-use pointsman_engine::decision::{FaultClass, RouteDecision};
+use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
 use pointsman_engine::port::{Overlap, Pick, Pull, RoutePolicy, Waiting};
 use pointsman_engine::snapshot::RouteEvent;
 
 use crate::artifact::{Artifact, Digest};
 use crate::host::{Policy, PolicyHost};
-use crate::instance::Instance;
-use crate::record::frame::{Body, Frame, Outcome, Start};
+use crate::instance::{Instance, call_name};
+use crate::kind::SlotKind;
+use crate::record::frame::{Asked, Body, Frame, Outcome, Start, fingerprint};
 use crate::refuse::RefuseReason;
 use crate::slot::pulled;
 
@@ -62,7 +63,7 @@ pub struct Difference {
 pub struct ReplayReport {
     /// Frames read.
     pub frames: u64,
-    /// `pick` and `pull` calls made again.
+    /// Questions put again.
     pub decisions: u64,
     /// Calls that ended in a fault, in the log and again.
     pub faults: u64,
@@ -84,7 +85,7 @@ enum Subject {
 pub struct Replay<'a> {
     host: &'a PolicyHost,
     find: Find<'a>,
-    known: BTreeMap<(Digest, String), Policy>,
+    known: BTreeMap<(SlotKind, Digest, String), Policy>,
     arms: [Option<Subject>; 2],
     report: ReplayReport,
 }
@@ -123,6 +124,9 @@ impl<'a> Replay<'a> {
             Body::Pull(ask, waiting, recorded) => {
                 self.decision(number, arm, "pull", *recorded, |subject| subject.pull(ask, waiting));
             }
+            Body::Ask(asked) => {
+                self.decision(number, arm, call_name(asked.kind), asked.outcome, |subject| subject.window(asked));
+            }
             Body::Refused(_) | Body::Replaced(_) => {}
             Body::Lost(frames) => {
                 self.report.skipped += frames;
@@ -146,11 +150,11 @@ impl<'a> Replay<'a> {
             let outcome = Outcome::of(builtin.init(&start.snapshot).map(|()| 0), 0);
             return Ok((Some(Subject::Builtin(builtin)), outcome));
         };
-        let key = (digest, start.config.clone());
+        let key = (start.slot, digest, start.config.clone());
         if !self.known.contains_key(&key) {
             let missing = || ReplayError::Missing { frame, name: start.name.clone(), digest };
             let artifact = (self.find)(digest).ok_or_else(missing)?;
-            self.known.insert(key.clone(), self.host.introduce(&artifact, &start.config)?);
+            self.known.insert(key.clone(), self.host.introduce(start.slot, &artifact, &start.config)?);
         }
         let policy = &self.known[&key];
         let mut instance = match policy.instantiate() {
@@ -232,6 +236,21 @@ impl Subject {
         }
     }
 
+    /// A refused answer to such a question does not end the instance.
+    fn window(&mut self, asked: &Asked) -> (Outcome, bool) {
+        match self {
+            Self::Builtin(_) => {
+                let mut answer = Vec::new();
+                asked.kind.builtin(&asked.ask, asked.window.len() / asked.kind.words(), &mut answer);
+                (Outcome { fault: None, answer: fingerprint(&answer), fuel: 0 }, true)
+            }
+            Self::Guest(guest) => {
+                let answer = window(guest, asked).map(|answer| fingerprint(&answer));
+                survived(Outcome::of(answer, guest.fuel_used()), |_| true)
+            }
+        }
+    }
+
     fn pull(&mut self, ask: &Pull, words: &[u64]) -> (Outcome, bool) {
         match self {
             Self::Builtin(builtin) => {
@@ -244,6 +263,12 @@ impl Subject {
             }
         }
     }
+}
+
+/// Asks an instance a question with a window.
+fn window(guest: &mut Instance, asked: &Asked) -> Result<Vec<u64>, Fault> {
+    let mut answer = Vec::new();
+    guest.window(asked.kind, &asked.ask, &asked.window, &mut answer).map(|()| answer)
 }
 
 /// A faulty or senseless answer is an instance's last.

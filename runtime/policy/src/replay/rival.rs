@@ -9,10 +9,10 @@ use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
 use pointsman_engine::ids::ChainId;
 use pointsman_engine::snapshot::Snapshot;
 
-use super::{events, waiting};
+use super::{events, waiting, window};
 use crate::host::Policy;
 use crate::instance::Instance;
-use crate::record::frame::{Body, Frame, Start};
+use crate::record::frame::{Asked, Body, Frame, Start, fingerprint};
 use crate::slot::pulled;
 
 /// How a rival compares with what was decided.
@@ -114,6 +114,14 @@ impl Rival {
                 }
                 self.follow(leads, outcome.fault);
             }
+            Body::Ask(asked) => {
+                if let Some(answer) = self.ask(|live| window(live, asked)) {
+                    self.check_window(asked, &answer);
+                    let (recorded, rival) = (asked.outcome.answer, fingerprint(&answer));
+                    self.pending = Some(Pending { recorded, rival, is_pick: false });
+                }
+                self.follow(leads, asked.outcome.fault);
+            }
             Body::Lost(_) => self.mirror = None,
             Body::Start(_) | Body::Apply(..) | Body::Refused(_) | Body::Replaced(_) => {}
         }
@@ -171,7 +179,7 @@ impl Rival {
         }
     }
 
-    fn ask(&mut self, ask: impl FnOnce(&mut Instance) -> Result<u64, Fault>) -> Option<u64> {
+    fn ask<A>(&mut self, ask: impl FnOnce(&mut Instance) -> Result<A, Fault>) -> Option<A> {
         let Some(live) = self.live.as_mut().filter(|_| self.mirror.is_some()) else {
             self.report.missed += 1;
             return None;
@@ -202,6 +210,12 @@ impl Rival {
                 self.invalid(format!("request {index} of the window does not fit chain {}", chain.0));
             }
             Ok(_) => {}
+        }
+    }
+
+    fn check_window(&mut self, asked: &Asked, answer: &[u64]) {
+        if let Err(fault) = asked.kind.check(&asked.ask, asked.window.len() / asked.kind.words(), answer) {
+            self.invalid(fault.detail);
         }
     }
 

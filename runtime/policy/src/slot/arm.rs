@@ -6,12 +6,14 @@ use pointsman_engine::builtin::Builtin;
 use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
 use pointsman_engine::port::{Overlap, Pick, Pull, RoutePolicy, Waiting};
 use pointsman_engine::snapshot::{RouteEvent, Snapshot};
+use pointsman_engine::window::{Ask, Kind};
 
 use crate::host::{Candidate, Policy};
 use crate::instance::Instance;
+use crate::kind::SlotKind;
 use crate::limits::LOG_REFILL_CALLS;
 use crate::record::Tap;
-use crate::record::frame::Outcome;
+use crate::record::frame::{Outcome, fingerprint};
 use crate::slot::{Guard, Retired, pulled};
 use crate::strikes::Strikes;
 use crate::versions::v0_1::Saved;
@@ -20,6 +22,7 @@ use crate::versions::v0_1::Saved;
 pub(super) struct Arm {
     /// 0 in charge, 1 challenger; its mark in the log.
     pub number: u8,
+    slot: SlotKind,
     generation: u64,
     mind: Mind,
     /// When it is taken out.
@@ -54,9 +57,9 @@ pub(super) enum After {
 }
 
 impl Arm {
-    pub fn builtin(number: u8, generation: u64) -> Self {
+    pub fn builtin(slot: SlotKind, generation: u64) -> Self {
         let (mind, guard) = (Mind::Builtin(Builtin::default()), Guard::default());
-        Self { number, generation, mind, guard, faults: Default::default() }
+        Self { number: 0, slot, generation, mind, guard, faults: Default::default() }
     }
 
     pub fn policy(
@@ -66,10 +69,10 @@ impl Arm {
         fresh: Option<Instance>,
         handover: Option<Saved>,
     ) -> Self {
-        let strikes = Strikes::default();
+        let (slot, strikes) = (policy.slot(), Strikes::default());
         let guest = Guest { policy, fresh, live: None, handover, strikes, calls: 0 };
         let (mind, guard) = (Mind::Policy(Box::new(guest)), Guard::default());
-        Self { number, generation, mind, guard, faults: Default::default() }
+        Self { number, slot, generation, mind, guard, faults: Default::default() }
     }
 
     pub fn candidate(number: u8, generation: u64, candidate: Candidate, handover: Option<Saved>, guard: Guard) -> Self {
@@ -163,8 +166,8 @@ impl Arm {
             (Some(policy.digest()), &*policy.descriptor().name, policy.config())
         });
         let how = Outcome::of(outcome.as_ref().map(|()| 0), fuel);
-        let (number, generation) = (self.number, self.generation);
-        tap.write(|log| log.start(number, generation, digest, name, config, snapshot, previous.as_ref(), how));
+        let (number, slot, generation) = (self.number, self.slot, self.generation);
+        tap.write(|log| log.start(number, slot, generation, digest, name, config, snapshot, previous.as_ref(), how));
         outcome
     }
 
@@ -216,6 +219,27 @@ impl Arm {
         let (number, how) = (self.number, Outcome::of(index.as_ref().map(|index| u64::from(*index)), fuel));
         tap.write(|log| log.pull(number, ask, &words, how));
         pulled(index?, waiting.len())
+    }
+
+    /// Appends the answer to `answer`.
+    pub fn window(
+        &mut self,
+        kind: Kind,
+        ask: &Ask,
+        window: &[u64],
+        answer: &mut Vec<u64>,
+        tap: &mut Tap,
+    ) -> Result<(), Fault> {
+        let (outcome, fuel) = match &mut self.mind {
+            Mind::Builtin(_) => {
+                kind.builtin(ask, window.len() / kind.words(), answer);
+                (Ok(()), 0)
+            }
+            Mind::Policy(guest) => guest.decide(|live| live.window(kind, ask, window, answer), |()| true),
+        };
+        let (number, how) = (self.number, Outcome::of(outcome.as_ref().map(|()| fingerprint(answer)), fuel));
+        tap.write(|log| log.ask(number, kind, ask, window, how, answer));
+        outcome
     }
 
     /// The engine moves on: an answer that it has not refused by now was good.

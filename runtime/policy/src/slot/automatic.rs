@@ -7,9 +7,10 @@
 use pointsman_engine::ids::RequestId;
 
 use super::arm::Arm;
-use super::{Challenger, Retired, RouteSlot};
+use super::{Challenger, PolicySlot, Retired};
 use crate::artifact::Digest;
 use crate::host::Policy;
+use crate::kind::SlotKind;
 use crate::slo::{Sample, Slo, Verdict};
 
 /// What a refusal counts for in a trial.
@@ -35,6 +36,8 @@ impl Default for Guard {
 /// Something that the slot did by itself.
 #[must_use]
 pub struct Notice {
+    /// In which slot.
+    pub slot: SlotKind,
     /// Whom it is about.
     pub digest: Digest,
     /// Its name.
@@ -51,7 +54,7 @@ pub struct Notice {
     pub retired: Retired,
 }
 
-impl RouteSlot {
+impl PolicySlot {
     /// A request has ended: how fast it was. Ends the trial of a challenger, if that settles it.
     pub fn observe(&mut self, request: RequestId, sample: Sample) {
         let is_challengers = self.is_challengers(request);
@@ -71,7 +74,16 @@ impl RouteSlot {
                 let other = self.incumbent.who().map(Policy::digest);
                 let Ok(retired) = self.promote() else { return };
                 let reason = format!("it was no slower over {seen} requests");
-                self.notices.push(Notice { digest, name, promoted: true, other, reason, strikes: 0, retired });
+                self.notices.push(Notice {
+                    slot: self.kind,
+                    digest,
+                    name,
+                    promoted: true,
+                    other,
+                    reason,
+                    strikes: 0,
+                    retired,
+                });
             }
             Verdict::Passed => {}
         }
@@ -89,7 +101,16 @@ impl RouteSlot {
         let (digest, name) = (policy.digest(), policy.descriptor().name.to_string());
         retired.policy = Some(policy);
         let reason = "the policy that it was compared with has left".to_owned();
-        self.notices.push(Notice { digest, name, promoted: false, other: None, reason, strikes: 0, retired });
+        self.notices.push(Notice {
+            slot: self.kind,
+            digest,
+            name,
+            promoted: false,
+            other: None,
+            reason,
+            strikes: 0,
+            retired,
+        });
     }
 
     /// What the slot has done by itself since this was asked last.
@@ -114,7 +135,7 @@ impl RouteSlot {
             let generation = self.generation + 1;
             let arm = match self.previous.take().flatten() {
                 Some(policy) => Arm::policy(0, generation, policy, None, None),
-                None => Arm::builtin(0, generation),
+                None => Arm::builtin(self.kind, generation),
             };
             let retired = self.replace(arm);
             // A rollback must not bring back what has just been thrown out.
@@ -123,6 +144,6 @@ impl RouteSlot {
         };
         let strikes = self.quarantine.strike(digest, why);
         let (other, reason) = (self.incumbent.who().map(Policy::digest), why.to_owned());
-        self.notices.push(Notice { digest, name, promoted: false, other, reason, strikes, retired });
+        self.notices.push(Notice { slot: self.kind, digest, name, promoted: false, other, reason, strikes, retired });
     }
 }

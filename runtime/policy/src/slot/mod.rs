@@ -1,15 +1,17 @@
-//! The `route` slot: who decides, what happens when they fail, and how they are exchanged between two decisions.
+//! A slot: who decides, what happens when they fail, and how they are exchanged between two decisions.
 //!
-//! Owned by the engine's driver thread, which asks it through [`RoutePolicy`] and changes it between two questions. With no
-//! policy the native builtin answers; that is no fault. A *challenger* may decide a share of the requests beside the policy in
+//! Owned by the engine's driver thread, which asks it through [`RoutePolicy`] or [`WindowPolicy`](pointsman_engine::window::WindowPolicy) and changes it between two
+//! questions. With no policy the native builtin answers; that is no fault. In the `route` slot a *challenger* may decide a share of the requests beside the policy in
 //! charge; both are told of every change. Who is asked about a new request depends on its number alone; who is asked which waiting
-//! request takes a chain's room, on that question's random bits.
+//! request takes a chain's room, on that question's random bits. The other slots' questions are about many requests at once, so
+//! there nobody can be on trial for a share of them.
 //!
 //! Policies that misbehave are taken out by the slot itself, as [`Guard`] says, and what was there before decides again.
 
 mod arm;
 mod automatic;
 mod report;
+mod window;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use pointsman_engine::snapshot::{RouteEvent, Snapshot};
 
 use crate::host::{Candidate, Policy};
 use crate::instance::Instance;
+use crate::kind::SlotKind;
 use crate::limits::REPLACED_MAX;
 use crate::quarantine::Quarantine;
 use crate::record::Tap;
@@ -29,6 +32,7 @@ use crate::slo::Trial;
 use arm::{After, Arm};
 pub use automatic::{Guard, Notice};
 pub use report::{Challenge, PolicyCard, SlotReport};
+pub use window::Slots;
 
 /// What left the slot for good. Dropping it unmaps memory, about 30 µs: do so off the engine's thread.
 #[derive(Default)]
@@ -45,6 +49,9 @@ pub enum NotNow {
     /// Nothing was here before.
     #[error("the slot has not been changed yet, so there is nothing to roll back to")]
     NothingBefore,
+    /// A question of this slot is about many requests at once.
+    #[error("a policy can be on trial for a share of the requests in the slot `route` only; try it as a shadow")]
+    NoShares,
     /// There is no challenger.
     #[error("no policy is on trial in this slot, so there is nothing to promote")]
     NoChallenger,
@@ -61,7 +68,8 @@ struct Challenger {
 }
 
 /// The slot.
-pub struct RouteSlot {
+pub struct PolicySlot {
+    kind: SlotKind,
     incumbent: Arm,
     challenger: Option<Challenger>,
     /// What was here before the last change: a policy, or `Some(None)` for the builtin.
@@ -86,19 +94,20 @@ pub struct RouteSlot {
     notices: Vec<Notice>,
 }
 
-impl Default for RouteSlot {
+impl Default for PolicySlot {
     fn default() -> Self {
-        Self::new(Tap::default(), Arc::default())
+        Self::new(SlotKind::Route, Tap::default(), Arc::default())
     }
 }
 
-impl RouteSlot {
+impl PolicySlot {
     /// A slot in which the builtin decides. What happens in it is recorded through `tap`; policies that it takes out get a strike
     /// in `quarantine`.
     #[must_use]
-    pub fn new(tap: Tap, quarantine: Arc<Quarantine>) -> Self {
+    pub fn new(kind: SlotKind, tap: Tap, quarantine: Arc<Quarantine>) -> Self {
         Self {
-            incumbent: Arm::builtin(0, 0),
+            kind,
+            incumbent: Arm::builtin(kind, 0),
             challenger: None,
             previous: None,
             generation: 0,
@@ -125,14 +134,20 @@ impl RouteSlot {
 
     /// Lets `candidate` decide `share` of the requests, in hundredths of a per cent, beside the one in charge. It takes the place
     /// of an earlier challenger.
-    pub fn challenge(&mut self, candidate: Candidate, share: u32, guard: Guard) -> Retired {
+    ///
+    /// # Errors
+    /// This slot has no shares.
+    pub fn challenge(&mut self, candidate: Candidate, share: u32, guard: Guard) -> Result<Retired, NotNow> {
+        if self.kind != SlotKind::Route {
+            return Err(NotNow::NoShares);
+        }
         let saved = self.incumbent.save();
         self.generation += 1;
         let arm = Arm::candidate(1, self.generation, candidate, saved, guard);
         self.replaced.clear();
         let before =
             self.challenger.replace(Challenger { arm, share, trial: Trial::new(guard.slo), since: self.next_request });
-        before.map_or_else(Retired::default, |before| before.arm.retire().1)
+        Ok(before.map_or_else(Retired::default, |before| before.arm.retire().1))
     }
 
     /// Puts the challenger in charge of everything, with the state that it has.
@@ -161,7 +176,7 @@ impl RouteSlot {
         let generation = self.generation + 1;
         let arm = match before {
             Some(policy) => Arm::policy(0, generation, policy, None, None),
-            None => Arm::builtin(0, generation),
+            None => Arm::builtin(self.kind, generation),
         };
         Ok(self.replace(arm))
     }
@@ -171,7 +186,7 @@ impl RouteSlot {
         if self.incumbent.who().is_none() && self.challenger.is_none() {
             return Retired::default();
         }
-        self.replace(Arm::builtin(0, self.generation + 1))
+        self.replace(Arm::builtin(self.kind, self.generation + 1))
     }
 
     /// Exchanges the one in charge; a challenger leaves.
@@ -203,6 +218,12 @@ impl RouteSlot {
     #[must_use]
     pub fn fuel_used(&self) -> u64 {
         self.arm(self.challenger_asked).fuel_used()
+    }
+
+    /// Which slot it is.
+    #[must_use]
+    pub fn kind(&self) -> SlotKind {
+        self.kind
     }
 
     /// The generation; grows with every change of who decides.
@@ -272,6 +293,15 @@ impl RouteSlot {
         }
     }
 
+    /// A refused answer is a strike, but the instance and its view stay.
+    fn refuse(&mut self, why: &Fault) {
+        let arm = self.asked();
+        let number = arm.number;
+        let after = arm.book(why, false);
+        self.tap.write(|log| log.refused(number, why.class));
+        self.after(why, after);
+    }
+
     fn after(&mut self, fault: &Fault, after: After) {
         self.last_fault = Some(fault.clone());
         if after == After::TooMany {
@@ -297,7 +327,7 @@ pub(crate) fn pulled(index: u32, waiting: usize) -> Result<Option<u32>, Fault> {
     }
 }
 
-impl RoutePolicy for RouteSlot {
+impl RoutePolicy for PolicySlot {
     fn wants_snapshot(&self) -> bool {
         self.incumbent.wants_snapshot() || self.challenger.as_ref().is_some_and(|it| it.arm.wants_snapshot())
     }
@@ -358,13 +388,8 @@ impl RoutePolicy for RouteSlot {
         answer
     }
 
-    /// A refused answer is a strike, but the instance and its view stay.
     fn refused(&mut self, why: &Fault) {
-        let arm = self.asked();
-        let number = arm.number;
-        let after = arm.book(why, false);
-        self.tap.write(|log| log.refused(number, why.class));
-        self.after(why, after);
+        self.refuse(why);
     }
 
     fn replaced(&mut self, answer: u64) {

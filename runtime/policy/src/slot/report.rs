@@ -2,10 +2,11 @@
 
 use pointsman_engine::decision::{Fault, FaultClass};
 
-use super::RouteSlot;
+use super::PolicySlot;
 use crate::artifact::Digest;
 use crate::figures::Figure;
 use crate::host::{Descriptor, Policy};
+use crate::kind::SlotKind;
 
 /// A policy in the slot, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct Challenge {
 /// The slot's state, copied out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlotReport {
+    /// Which slot.
+    pub kind: SlotKind,
     /// Grows with every swap, trial, promotion, rollback and ejection; 0 at the start.
     pub generation: u64,
     /// Who decides; none means the builtin.
@@ -54,7 +57,21 @@ pub struct SlotReport {
     pub figures: Vec<Figure>,
 }
 
-impl RouteSlot {
+impl SlotReport {
+    /// Whether the slot may have changed since; a few comparisons.
+    #[must_use]
+    pub fn is_outdated(&self, slot: &PolicySlot) -> bool {
+        let keeps_figures = slot.incumbent.who().is_some_and(|policy| policy.keeps_figures());
+        self.generation != slot.generation
+            || self.faults != slot.incumbent.faults
+            || slot.challenger.is_some()
+            || self.challenger.is_some()
+            || self.last_fault != slot.last_fault
+            || keeps_figures
+    }
+}
+
+impl PolicySlot {
     /// Copies the state out; about a microsecond.
     #[must_use]
     pub fn report(&self) -> SlotReport {
@@ -72,6 +89,7 @@ impl RouteSlot {
         });
         let active = self.incumbent.who();
         SlotReport {
+            kind: self.kind,
             generation: self.generation,
             active: active.map(card),
             challenger,

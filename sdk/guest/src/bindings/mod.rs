@@ -1,12 +1,12 @@
-//! The generated side of the contract. `routing_policy.rs` is written by a tool and never by hand.
+//! The generated side of the contract. `full_policy.rs` is written by a tool and never by hand.
 //!
-//! sha256 of sdk/wit/policy/policy.wit: 081bc88617850a6dc8f2d37fa597591b203e20670494c6a6b97b1fbdd1617223
+//! sha256 of sdk/wit/policy/policy.wit: 772dbb7a73bcdaf39a0a99c4d068c213052431628b2df157197e8bf28312196d
 //!
 //! After a change of the contract, from the root of the repository:
 //!
 //! ```text
 //! cargo install wit-bindgen-cli@0.63.0 --no-default-features --features rust
-//! wit-bindgen rust sdk/wit/policy --world routing-policy --out-dir sdk/guest/src/bindings --pub-export-macro --format
+//! wit-bindgen rust sdk/wit/policy --world full-policy --out-dir sdk/guest/src/bindings --pub-export-macro --format
 //! sha256sum sdk/wit/policy/policy.wit    # goes into the line above; a test compares it
 //! plugins/build.sh
 //! ```
@@ -20,4 +20,4 @@
 )]
 
 #[rustfmt::skip]
-pub mod routing_policy;
+pub mod full_policy;

@@ -16,4 +16,4 @@ impl Hostile for First {
     }
 }
 
-pointsman_sdk::export_route!(Guest<First>);
+pointsman_sdk::export_policy!(Guest<First>: route);

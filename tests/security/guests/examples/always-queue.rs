@@ -17,4 +17,4 @@ impl Hostile for Queue {
     }
 }
 
-pointsman_sdk::export_route!(Guest<Queue>);
+pointsman_sdk::export_policy!(Guest<Queue>: route);

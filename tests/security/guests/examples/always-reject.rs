@@ -13,4 +13,4 @@ impl Hostile for Reject {
     }
 }
 
-pointsman_sdk::export_route!(Guest<Reject>);
+pointsman_sdk::export_policy!(Guest<Reject>: route);

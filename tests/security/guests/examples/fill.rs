@@ -16,4 +16,4 @@ impl Hostile for Fill {
     }
 }
 
-pointsman_sdk::export_route!(Guest<Fill>);
+pointsman_sdk::export_policy!(Guest<Fill>: route);

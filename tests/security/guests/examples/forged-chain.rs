@@ -13,4 +13,4 @@ impl Hostile for Forged {
     }
 }
 
-pointsman_sdk::export_route!(Guest<Forged>);
+pointsman_sdk::export_policy!(Guest<Forged>: route);

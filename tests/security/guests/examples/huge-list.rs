@@ -12,4 +12,4 @@ impl Hostile for Huge {
     }
 }
 
-pointsman_sdk::export_route!(Guest<Huge>);
+pointsman_sdk::export_policy!(Guest<Huge>: route);

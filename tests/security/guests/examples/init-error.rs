@@ -13,4 +13,4 @@ impl Hostile for Refuse {
     }
 }
 
-pointsman_sdk::export_route!(Guest<Refuse>);
+pointsman_sdk::export_policy!(Guest<Refuse>: route);

@@ -17,4 +17,4 @@ impl Hostile for Flood {
     }
 }
 
-pointsman_sdk::export_route!(Guest<Flood>);
+pointsman_sdk::export_policy!(Guest<Flood>: route);

@@ -12,4 +12,4 @@ impl Hostile for Loop {
     }
 }
 
-pointsman_sdk::export_route!(Guest<Loop>);
+pointsman_sdk::export_policy!(Guest<Loop>: route);

@@ -13,4 +13,4 @@ impl Hostile for Memory {
     }
 }
 
-pointsman_sdk::export_route!(Guest<Memory>);
+pointsman_sdk::export_policy!(Guest<Memory>: route);

@@ -16,4 +16,4 @@ impl Hostile for Memory {
     }
 }
 
-pointsman_sdk::export_route!(Guest<Memory>);
+pointsman_sdk::export_policy!(Guest<Memory>: route);

@@ -23,4 +23,4 @@ impl Hostile for Recurse {
     }
 }
 
-pointsman_sdk::export_route!(Guest<Recurse>);
+pointsman_sdk::export_policy!(Guest<Recurse>: route);

@@ -16,4 +16,4 @@ impl Hostile for Trap {
     }
 }
 
-pointsman_sdk::export_route!(Guest<Trap>);
+pointsman_sdk::export_policy!(Guest<Trap>: route);

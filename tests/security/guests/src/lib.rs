@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use pointsman_sdk::{Chain, Cluster, Decision, InitError, Pull, Request, RoutePolicy, Waiting};
+use pointsman_sdk::{Chain, Cluster, Decision, InitError, Policy, Pull, Request, RoutePolicy, Waiting};
 
 /// A guest that is honest by default.
 pub trait Hostile {
@@ -50,7 +50,7 @@ pub struct Guest<H> {
     hostile: PhantomData<H>,
 }
 
-impl<H: Hostile> RoutePolicy for Guest<H> {
+impl<H: Hostile> Policy for Guest<H> {
     const NAME: &'static str = H::NAME;
     const VERSION: &'static str = "0.1.0";
     const STATE_SCHEMA: &'static str = "hostile/1";
@@ -59,6 +59,12 @@ impl<H: Hostile> RoutePolicy for Guest<H> {
         H::init().map(|()| Self { picks: 0, hostile: PhantomData })
     }
 
+    fn save(&self) -> Option<Vec<u8>> {
+        H::save()
+    }
+}
+
+impl<H: Hostile> RoutePolicy for Guest<H> {
     fn pick(&mut self, ask: &Request, cluster: &Cluster) -> Decision {
         self.picks += 1;
         H::pick(self.picks, ask, cluster)
@@ -66,10 +72,6 @@ impl<H: Hostile> RoutePolicy for Guest<H> {
 
     fn pull(&mut self, ask: &Pull, waiting: &[Waiting], cluster: &Cluster) -> Option<usize> {
         H::pull(ask, waiting, cluster)
-    }
-
-    fn save(&self) -> Option<Vec<u8>> {
-        H::save()
     }
 }
 

@@ -27,4 +27,4 @@ pub(crate) mod prefix;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use pool::{BlockPool, Table};
+pub(crate) use pool::{BlockPool, Evict, Table};

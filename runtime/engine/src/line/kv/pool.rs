@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::builtin;
 use crate::ids::{BlockId, TokenId};
 use crate::limits;
 use crate::line::kv::prefix::PrefixIndex;
+use crate::window::Idle;
+
+/// Chooses what is evicted: of these ends, so that so many blocks become free, while so many are. Appends indices, at least one and
+/// none twice.
+pub(crate) type Evict<'a> = &'a mut dyn FnMut(&[Idle], u32, u32, &mut Vec<u32>);
 
 /// The blocks of one chain.
 pub(crate) struct BlockPool {
@@ -112,8 +116,9 @@ impl BlockPool {
     }
 
     /// Takes `tokens / block_tokens` blocks, rounded up. The first of them are shared and hold `cached`, less than `tokens`
-    /// and as many as [`Self::cached_tokens`] has just said. `None` if there is no room.
-    pub fn reserve(&mut self, tokens: u32, tenant: u32, cached: &[TokenId]) -> Option<Table> {
+    /// and as many as [`Self::cached_tokens`] has just said. `evict` is asked when free ones run short. `None` if there is no
+    /// room.
+    pub fn reserve(&mut self, tokens: u32, tenant: u32, cached: &[TokenId], evict: Evict<'_>) -> Option<Table> {
         if !self.has_room(tokens) {
             return None;
         }
@@ -126,7 +131,7 @@ impl BlockPool {
         }
         let findable = Some(blocks.len() as u32);
         let own = count - blocks.len();
-        self.evict_for(own);
+        self.evict_for(own, evict);
         blocks.extend(self.free.drain(self.free.len() - own..).rev());
         for block in &blocks {
             self.holders[block.0 as usize] += 1;
@@ -174,13 +179,16 @@ impl BlockPool {
     }
 
     /// Evicts idle blocks until `blocks` are free. The caller has seen that there are as many.
-    fn evict_for(&mut self, blocks: usize) {
+    fn evict_for(&mut self, blocks: usize, evict: Evict<'_>) {
+        let mut victims = Vec::new();
         while self.free.len() < blocks && self.index.idle() > 0 {
             let ends: Vec<BlockId> = self.index.ends().take(limits::EVICT_WINDOW_MAX).collect();
             let window: Vec<_> = ends.iter().filter_map(|&end| self.index.facts(end)).collect();
-            for victim in builtin::victims(&window, (blocks - self.free.len()) as u32) {
+            victims.clear();
+            evict(&window, (blocks - self.free.len()) as u32, self.free.len() as u32, &mut victims);
+            for victim in &victims {
                 // What an eviction lays bare may have to go before the next victim, so the question is put again.
-                if self.evict_chain(ends[victim as usize], blocks) || self.free.len() >= blocks {
+                if self.evict_chain(ends[*victim as usize], blocks) || self.free.len() >= blocks {
                     break;
                 }
             }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ids::{BlockId, TokenId};
-use crate::port::Idle;
+use crate::window::Idle;
 
 /// The blocks that may follow, by their tokens.
 type Children = BTreeMap<Arc<[TokenId]>, BlockId>;

@@ -1,17 +1,28 @@
 //! Blocks and the prefix cache, by example and against a plain twin that searches everything.
 
 use super::{BlockPool, Table};
+use crate::builtin;
 use crate::ids::{BlockId, TokenId};
 use crate::random;
+use crate::window::Idle;
 
 fn ids(table: &Table) -> Vec<u32> {
     table.blocks().iter().map(|block| block.0).collect()
 }
 
+fn least_recently_used(window: &[Idle], need: u32, _free: u32, victims: &mut Vec<u32>) {
+    victims.extend(builtin::victims(window.len(), need));
+}
+
+/// Reserves `tokens` of a prompt that nothing is known of.
+fn reserve(pool: &mut BlockPool, tokens: u32) -> Option<Table> {
+    pool.reserve(tokens, 0, &[], &mut least_recently_used)
+}
+
 /// Reserves `tokens` behind what is cached of `prompt`; `None` if there is no room.
 fn start(pool: &mut BlockPool, tenant: u32, prompt: &[TokenId], tokens: u32) -> Option<Table> {
     let cached = pool.cached_tokens(tenant, prompt);
-    pool.reserve(tokens, tenant, &prompt[..cached as usize])
+    pool.reserve(tokens, tenant, &prompt[..cached as usize], &mut least_recently_used)
 }
 
 /// The whole life of a sequence of these tokens.
@@ -25,12 +36,12 @@ fn pass(pool: &mut BlockPool, tenant: u32, tokens: &[TokenId]) {
 fn reserves_whole_blocks_in_a_fixed_order_and_takes_them_back() {
     for caches in [false, true] {
         let mut pool = BlockPool::new(4, 16, caches);
-        let (Some(a), Some(b)) = (pool.reserve(17, 0, &[]), pool.reserve(16, 0, &[])) else { panic!("there is room") };
+        let (Some(a), Some(b)) = (reserve(&mut pool, 17), reserve(&mut pool, 16)) else { panic!("there is room") };
         assert_eq!((ids(&a), ids(&b), pool.free_tokens()), (vec![0, 1], vec![2], 16));
-        assert!(pool.has_room(16) && !pool.has_room(17) && pool.reserve(17, 0, &[]).is_none());
+        assert!(pool.has_room(16) && !pool.has_room(17) && reserve(&mut pool, 17).is_none());
         assert_eq!(pool.free_tokens(), 16, "a refused reservation takes nothing");
         pool.release(a);
-        let Some(c) = pool.reserve(33, 0, &[]) else { panic!("there is room") };
+        let Some(c) = reserve(&mut pool, 33) else { panic!("there is room") };
         assert_eq!(ids(&c), [0, 1, 3]);
         pool.release(c);
         pool.release(b);
@@ -66,7 +77,7 @@ fn full_blocks_are_shared_from_when_they_have_come_back() {
 #[test]
 fn an_equal_block_is_not_indexed_nor_what_follows_it() {
     let mut pool = BlockPool::new(9, 2, true);
-    let (mut a, mut b) = (pool.reserve(6, 0, &[]).unwrap(), pool.reserve(6, 0, &[]).unwrap());
+    let (mut a, mut b) = (reserve(&mut pool, 6).unwrap(), reserve(&mut pool, 6).unwrap());
     pool.publish(&mut a, 2, [1, 2].into_iter());
     pool.publish(&mut b, 4, [1, 2, 3, 4].into_iter());
     assert_eq!(pool.cached_tokens(0, &[1, 2, 3, 4, 5]), 2);
@@ -91,7 +102,7 @@ fn evicts_the_least_recently_used_from_the_end() {
     assert_eq!(cached(&pool), [6, 4, 4]);
     // Two are free, the third is taken from the end of the oldest, and so on.
     for (blocks, left, evicted) in [(3, [4, 4, 4], 1), (4, [2, 4, 4], 2), (5, [2, 2, 4], 3), (7, [0, 0, 2], 5)] {
-        let table = pool.reserve(blocks * 2, 0, &[]).unwrap();
+        let table = reserve(&mut pool, blocks * 2).unwrap();
         assert_eq!((cached(&pool), pool.evicted_total()), (left, evicted));
         pool.release(table);
     }
@@ -99,7 +110,7 @@ fn evicts_the_least_recently_used_from_the_end() {
     pass(&mut pool, 0, &[1, 2, 3, 4]);
     let hit = start(&mut pool, 5, &[1, 2, 0], 3).unwrap();
     pool.release(hit);
-    let table = pool.reserve(14, 0, &[]).unwrap();
+    let table = reserve(&mut pool, 14).unwrap();
     assert_eq!(cached(&pool), [0, 0, 2]);
     pool.release(table);
 }

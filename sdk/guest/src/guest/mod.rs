@@ -1,35 +1,39 @@
 //! Joins the generated bindings to [`Driver`]: the exports of a component, for any policy.
 //!
-//! `export_route!` names a policy and gives it a place to live; everything else is here, once. A component is entered by
+//! `export_policy!` names a policy and gives it a place to live; everything else is here, once. A component is entered by
 //! one call at a time, so the cell is never borrowed twice.
+
+mod batch;
+mod cache;
+mod place;
+mod route;
 
 use std::cell::RefCell;
 use std::panic;
 use std::thread::LocalKey;
 
-use crate::bindings::routing_policy::exports::pointsman::policy::{lifecycle, route};
-use crate::bindings::routing_policy::pointsman::policy::host;
+use crate::bindings::full_policy::exports::pointsman::policy::lifecycle;
+use crate::bindings::full_policy::pointsman::policy::host;
 use crate::cluster::{Chain, ChainId, Cluster};
 use crate::driver::Driver;
 use crate::log::Level;
-use crate::policy::{InitError, Metric, MetricKind, RoutePolicy, Saved};
-use crate::route::{Pull, Request};
+use crate::policy::{InitError, Inputs, Metric, MetricKind, Policy, Saved};
 
 /// Where a component keeps its policy; empty until `init`.
-pub type Slot<P> = RefCell<Option<Driver<P>>>;
+pub type Place<P> = RefCell<Option<Driver<P>>>;
 
-/// An empty slot.
+/// An empty place.
 #[must_use]
-pub const fn empty<P>() -> Slot<P> {
+pub const fn empty<P>() -> Place<P> {
     RefCell::new(None)
 }
 
-/// A policy with a place to live. Implemented by `export_route!`.
+/// A policy with a place to live. Implemented by `export_policy!`.
 pub trait Export {
     /// The policy.
-    type Policy: RoutePolicy + 'static;
+    type Policy: Policy + 'static;
     /// Its place.
-    fn slot() -> &'static LocalKey<Slot<Self::Policy>>;
+    fn place() -> &'static LocalKey<Place<Self::Policy>>;
 }
 
 impl<E: Export> lifecycle::Guest for E {
@@ -38,11 +42,7 @@ impl<E: Export> lifecycle::Guest for E {
             name: E::Policy::NAME.to_owned(),
             version: E::Policy::VERSION.to_owned(),
             state_schema: E::Policy::STATE_SCHEMA.to_owned(),
-            needs: if E::Policy::NEEDS.prefix_overlap {
-                lifecycle::Inputs::PREFIX_OVERLAP
-            } else {
-                lifecycle::Inputs::empty()
-            },
+            needs: inputs(E::Policy::NEEDS),
             metrics: E::Policy::METRICS.iter().map(metric).collect(),
         }
     }
@@ -56,7 +56,7 @@ impl<E: Export> lifecycle::Guest for E {
         panic::set_hook(Box::new(|info| crate::log(Level::Error, &info.to_string())));
         let previous = previous.map(|saved| Saved { schema: saved.schema, seq: saved.seq, bytes: saved.bytes });
         let driver = Driver::new(&config, view(&snapshot), previous.as_ref()).map_err(failure)?;
-        E::slot().set(Some(driver));
+        E::place().set(Some(driver));
         Ok(())
     }
 
@@ -70,71 +70,9 @@ impl<E: Export> lifecycle::Guest for E {
     }
 }
 
-impl<E: Export> route::Guest for E {
-    fn apply(seq: u64, words: Vec<u64>) {
-        with_driver::<E, _>(|driver| driver.apply(seq, &words));
-    }
-
-    fn pick(
-        _seq: u64,
-        now: u64,
-        rnd: u64,
-        tenant: u32,
-        class: u32,
-        prompt: u32,
-        reserve: u32,
-        deadline: u64,
-        session: u64,
-        hints: u32,
-    ) -> u64 {
-        let ask = Request { now, rnd, tenant, class, prompt, reserve, deadline, session, hints };
-        with_driver::<E, _>(|driver| driver.pick(&ask))
-    }
-
-    fn pick_affine(
-        _seq: u64,
-        now: u64,
-        rnd: u64,
-        tenant: u32,
-        class: u32,
-        prompt: u32,
-        reserve: u32,
-        deadline: u64,
-        session: u64,
-        hints: u32,
-        overlap: Vec<u64>,
-    ) -> u64 {
-        let ask = Request { now, rnd, tenant, class, prompt, reserve, deadline, session, hints };
-        with_driver::<E, _>(|driver| driver.pick_affine(&ask, &overlap))
-    }
-
-    fn trace(
-        _seq: u64,
-        now: u64,
-        rnd: u64,
-        tenant: u32,
-        class: u32,
-        prompt: u32,
-        reserve: u32,
-        deadline: u64,
-        session: u64,
-        hints: u32,
-        overlap: Vec<u64>,
-    ) -> Vec<route::Candidate> {
-        let ask = Request { now, rnd, tenant, class, prompt, reserve, deadline, session, hints };
-        let scores = with_driver::<E, _>(|driver| driver.trace(&ask, &overlap));
-        scores.into_iter().map(|it| route::Candidate { chain: it.chain.0, score: it.score }).collect()
-    }
-
-    fn pull(_seq: u64, now: u64, rnd: u64, chain: u32, words: Vec<u64>) -> u32 {
-        let ask = Pull { now, rnd, chain: ChainId(chain) };
-        with_driver::<E, _>(|driver| driver.pull(&ask, &words))
-    }
-}
-
 #[expect(clippy::expect_used, reason = "the contract: nothing but describe is called before a successful init")]
 fn with_driver<E: Export, R>(act: impl FnOnce(&mut Driver<E::Policy>) -> R) -> R {
-    E::slot().with_borrow_mut(|slot| act(slot.as_mut().expect("a policy is called after its init only")))
+    E::place().with_borrow_mut(|place| act(place.as_mut().expect("a policy is called after its init only")))
 }
 
 fn view(snapshot: &lifecycle::Cluster) -> Cluster {
@@ -146,6 +84,12 @@ fn view(snapshot: &lifecycle::Cluster) -> Cluster {
         )
     });
     Cluster::new(snapshot.epoch, snapshot.seq, chains.collect(), snapshot.queued)
+}
+
+fn inputs(needs: Inputs) -> lifecycle::Inputs {
+    let Inputs { prefix_overlap, link_matrix } = needs;
+    let all = [(prefix_overlap, lifecycle::Inputs::PREFIX_OVERLAP), (link_matrix, lifecycle::Inputs::LINK_MATRIX)];
+    all.into_iter().filter(|(asked, _)| *asked).fold(lifecycle::Inputs::empty(), |inputs, (_, input)| inputs | input)
 }
 
 fn metric(metric: &Metric) -> lifecycle::Metric {

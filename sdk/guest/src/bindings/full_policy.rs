@@ -225,7 +225,9 @@ pub mod exports {
                     #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Clone, Copy)]
                     pub struct Inputs : u8 { #[doc =
                     " how much of a prompt each chain already holds: `route.pick-affine` is called instead of `route.pick`"]
-                    const PREFIX_OVERLAP = 1 << 0; }
+                    const PREFIX_OVERLAP = 1 << 0; #[doc =
+                    " round trips and bandwidths between servers: `links` of a `place.fleet` is filled in"]
+                    const LINK_MATRIX = 1 << 1; }
                 }
                 #[repr(u8)]
                 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
@@ -1145,6 +1147,1002 @@ pub mod exports {
                         * ::core::mem::size_of::<*const u8>()],
                 );
             }
+            /// Asked before each micro-batch of a chain: which of the sequences that are ready run in it? Which of a sequence's tokens are
+            /// computed when changes nothing of what it generates, only when.
+            #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+            pub mod batch {
+                #[used]
+                #[doc(hidden)]
+                static __FORCE_SECTION_REF: fn() = super::super::super::super::__link_custom_section_describing_imports;
+                use super::super::super::super::_rt;
+                #[doc(hidden)]
+                #[allow(non_snake_case, unused_unsafe)]
+                pub unsafe fn _export_apply_cabi<T_: Guest>(
+                    arg0: i64,
+                    arg1: *mut u8,
+                    arg2: usize,
+                ) {
+                    unsafe {
+                        #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
+                        {
+                            let len0 = arg2;
+                            T_::apply(
+                                arg0 as u64,
+                                <_ as From<
+                                    _rt::Vec<_>,
+                                >>::from(_rt::Vec::from_raw_parts(arg1.cast(), len0, len0)),
+                            )
+                        };
+                    }
+                }
+                #[doc(hidden)]
+                #[allow(non_snake_case, unused_unsafe)]
+                pub unsafe fn _export_step_cabi<T_: Guest>(
+                    arg0: i64,
+                    arg1: i64,
+                    arg2: i64,
+                    arg3: i32,
+                    arg4: i32,
+                    arg5: i32,
+                    arg6: *mut u8,
+                    arg7: usize,
+                ) -> *mut u8 {
+                    unsafe {
+                        #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
+                        let result1 = {
+                            let len0 = arg7;
+                            T_::step(
+                                arg0 as u64,
+                                arg1 as u64,
+                                arg2 as u64,
+                                arg3 as u32,
+                                arg4 as u32,
+                                arg5 as u32,
+                                <_ as From<
+                                    _rt::Vec<_>,
+                                >>::from(_rt::Vec::from_raw_parts(arg6.cast(), len0, len0)),
+                            )
+                        };
+                        let ptr2 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        let vec3 = <_ as Into<_rt::Vec<_>>>::into(result1)
+                            .into_boxed_slice();
+                        let ptr3 = vec3.as_ptr().cast::<u8>();
+                        let len3 = vec3.len();
+                        ::core::mem::forget(vec3);
+                        *ptr2.add(::core::mem::size_of::<*const u8>()).cast::<usize>() = len3;
+                        *ptr2.add(0).cast::<*mut u8>() = ptr3.cast_mut();
+                        ptr2
+                    }
+                }
+                #[doc(hidden)]
+                #[allow(non_snake_case)]
+                pub unsafe fn __post_return_step<T_: Guest>(arg0: *mut u8) {
+                    unsafe {
+                        let l0 = *arg0.add(0).cast::<*mut u8>();
+                        let l1 = *arg0
+                            .add(::core::mem::size_of::<*const u8>())
+                            .cast::<usize>();
+                        let base2 = l0;
+                        let len2 = l1;
+                        _rt::cabi_dealloc(base2, len2 * 8, 8);
+                    }
+                }
+                pub trait Guest {
+                    /// As `route.apply`, with the events of this slot.
+                    #[allow(async_fn_in_trait)]
+                    fn apply(seq: u64, words: _rt::Vec<u64>) -> ();
+                    /// `words` are eight for each sequence that is ready, at most 256 of them, those that decode first, each group with those
+                    /// that are next in turn in front: id; tenant << 32 | class; prompt << 32 | reserve; computed << 32 | pending; time since
+                    /// it arrived; deadline, 0 for none; generated << 32 | micro-batches that it was passed over in; reserved, zero. It
+                    /// decodes when it has computed its prompt, and then one token is pending; else the rest of its prompt is.
+                    /// `token-budget` bounds the tokens of prompts in this micro-batch, `in-flight` counts those that are at work.
+                    ///
+                    /// The answer is exceptions, one word each: bits 63..56 are 1 run or 2 hold, 55..32 the most tokens to run (0 for as
+                    /// many as the budget allows), 31..0 the index. Those that are to run come first, in the order of the answer; whoever is
+                    /// not named goes on as without a policy; whoever is held is left out. Not everything may be held while nothing is in
+                    /// flight.
+                    #[allow(async_fn_in_trait)]
+                    fn step(
+                        seq: u64,
+                        now: u64,
+                        rnd: u64,
+                        chain: u32,
+                        token_budget: u32,
+                        in_flight: u32,
+                        words: _rt::Vec<u64>,
+                    ) -> _rt::Vec<u64>;
+                }
+                #[doc(hidden)]
+                #[macro_export]
+                macro_rules! __export_pointsman_policy_batch_0_1_0_cabi {
+                    ($ty:ident with_types_in $($path_to_types:tt)*) => {
+                        const _ : () = { #[unsafe (export_name =
+                        "pointsman:policy/batch@0.1.0#apply")] unsafe extern "C" fn
+                        export_apply(arg0 : i64, arg1 : * mut u8, arg2 : usize,) { unsafe
+                        { $($path_to_types)*:: _export_apply_cabi::<$ty > (arg0, arg1,
+                        arg2) } } #[unsafe (export_name =
+                        "pointsman:policy/batch@0.1.0#step")] unsafe extern "C" fn
+                        export_step(arg0 : i64, arg1 : i64, arg2 : i64, arg3 : i32, arg4
+                        : i32, arg5 : i32, arg6 : * mut u8, arg7 : usize,) -> * mut u8 {
+                        unsafe { $($path_to_types)*:: _export_step_cabi::<$ty > (arg0,
+                        arg1, arg2, arg3, arg4, arg5, arg6, arg7) } } #[unsafe
+                        (export_name = "cabi_post_pointsman:policy/batch@0.1.0#step")]
+                        unsafe extern "C" fn _post_return_step(arg0 : * mut u8,) { unsafe
+                        { $($path_to_types)*:: __post_return_step::<$ty > (arg0) } } };
+                    };
+                }
+                #[doc(hidden)]
+                pub use __export_pointsman_policy_batch_0_1_0_cabi;
+                #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                struct _RetArea(
+                    [::core::mem::MaybeUninit<
+                        u8,
+                    >; 2 * ::core::mem::size_of::<*const u8>()],
+                );
+                static mut _RET_AREA: _RetArea = _RetArea(
+                    [::core::mem::MaybeUninit::uninit(); 2
+                        * ::core::mem::size_of::<*const u8>()],
+                );
+            }
+            /// Asked when memory is short, and when a request may be stored in one of several formats.
+            #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+            pub mod cache {
+                #[used]
+                #[doc(hidden)]
+                static __FORCE_SECTION_REF: fn() = super::super::super::super::__link_custom_section_describing_imports;
+                use super::super::super::super::_rt;
+                #[doc(hidden)]
+                #[allow(non_snake_case, unused_unsafe)]
+                pub unsafe fn _export_victims_cabi<T_: Guest>(
+                    arg0: i64,
+                    arg1: i64,
+                    arg2: i64,
+                    arg3: i32,
+                    arg4: i32,
+                    arg5: i32,
+                    arg6: *mut u8,
+                    arg7: usize,
+                ) -> *mut u8 {
+                    unsafe {
+                        #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
+                        let result1 = {
+                            let len0 = arg7;
+                            T_::victims(
+                                arg0 as u64,
+                                arg1 as u64,
+                                arg2 as u64,
+                                arg3 as u32,
+                                arg4 as u32,
+                                arg5 as u32,
+                                <_ as From<
+                                    _rt::Vec<_>,
+                                >>::from(_rt::Vec::from_raw_parts(arg6.cast(), len0, len0)),
+                            )
+                        };
+                        let ptr2 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        let vec3 = <_ as Into<_rt::Vec<_>>>::into(result1)
+                            .into_boxed_slice();
+                        let ptr3 = vec3.as_ptr().cast::<u8>();
+                        let len3 = vec3.len();
+                        ::core::mem::forget(vec3);
+                        *ptr2.add(::core::mem::size_of::<*const u8>()).cast::<usize>() = len3;
+                        *ptr2.add(0).cast::<*mut u8>() = ptr3.cast_mut();
+                        ptr2
+                    }
+                }
+                #[doc(hidden)]
+                #[allow(non_snake_case)]
+                pub unsafe fn __post_return_victims<T_: Guest>(arg0: *mut u8) {
+                    unsafe {
+                        let l0 = *arg0.add(0).cast::<*mut u8>();
+                        let l1 = *arg0
+                            .add(::core::mem::size_of::<*const u8>())
+                            .cast::<usize>();
+                        let base2 = l0;
+                        let len2 = l1;
+                        _rt::cabi_dealloc(base2, len2 * 4, 4);
+                    }
+                }
+                #[doc(hidden)]
+                #[allow(non_snake_case, unused_unsafe)]
+                pub unsafe fn _export_format_cabi<T_: Guest>(
+                    arg0: i32,
+                    arg1: i32,
+                    arg2: i32,
+                    arg3: i32,
+                    arg4: i32,
+                    arg5: *mut u8,
+                    arg6: usize,
+                ) -> i32 {
+                    unsafe {
+                        #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
+                        let result1 = {
+                            let len0 = arg6;
+                            T_::format(
+                                arg0 as u32,
+                                arg1 as u32,
+                                arg2 as u32,
+                                arg3 as u32,
+                                arg4 as u32,
+                                <_ as From<
+                                    _rt::Vec<_>,
+                                >>::from(_rt::Vec::from_raw_parts(arg5.cast(), len0, len0)),
+                            )
+                        };
+                        _rt::as_i32(result1)
+                    }
+                }
+                pub trait Guest {
+                    /// Which cached prefixes of a chain are given up, so that `need-blocks` more blocks become free? Four words for each end of
+                    /// an idle prefix, at most 64, least recently used first: tenant << 32 | tokens from the beginning of the sequence to
+                    /// this end; its last use, on a clock that counts the sequences that have left the chain; sequences that were started on
+                    /// it; reserved, zero. The answer is indices, the first to go first; at least one, none twice. More than are needed
+                    /// are not taken. Nobody uses what is offered: a bad choice costs a later computation and nothing else.
+                    #[allow(async_fn_in_trait)]
+                    fn victims(
+                        seq: u64,
+                        now: u64,
+                        rnd: u64,
+                        chain: u32,
+                        need_blocks: u32,
+                        free_blocks: u32,
+                        words: _rt::Vec<u64>,
+                    ) -> _rt::Vec<u32>;
+                    /// In which format are the keys and values of a new request stored? One word for each that the chain offers, the most
+                    /// precise first: code << 32 | bytes of a token. Codes are in `events.md`. The answer is an index. Asked only where there
+                    /// is a choice. `pressure-milli` is the part of the chain's memory that is reserved, in thousandths.
+                    #[allow(async_fn_in_trait)]
+                    fn format(
+                        tenant: u32,
+                        class: u32,
+                        prompt: u32,
+                        reserve: u32,
+                        pressure_milli: u32,
+                        offered: _rt::Vec<u64>,
+                    ) -> u32;
+                }
+                #[doc(hidden)]
+                #[macro_export]
+                macro_rules! __export_pointsman_policy_cache_0_1_0_cabi {
+                    ($ty:ident with_types_in $($path_to_types:tt)*) => {
+                        const _ : () = { #[unsafe (export_name =
+                        "pointsman:policy/cache@0.1.0#victims")] unsafe extern "C" fn
+                        export_victims(arg0 : i64, arg1 : i64, arg2 : i64, arg3 : i32,
+                        arg4 : i32, arg5 : i32, arg6 : * mut u8, arg7 : usize,) -> * mut
+                        u8 { unsafe { $($path_to_types)*:: _export_victims_cabi::<$ty >
+                        (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7) } } #[unsafe
+                        (export_name = "cabi_post_pointsman:policy/cache@0.1.0#victims")]
+                        unsafe extern "C" fn _post_return_victims(arg0 : * mut u8,) {
+                        unsafe { $($path_to_types)*:: __post_return_victims::<$ty >
+                        (arg0) } } #[unsafe (export_name =
+                        "pointsman:policy/cache@0.1.0#format")] unsafe extern "C" fn
+                        export_format(arg0 : i32, arg1 : i32, arg2 : i32, arg3 : i32,
+                        arg4 : i32, arg5 : * mut u8, arg6 : usize,) -> i32 { unsafe {
+                        $($path_to_types)*:: _export_format_cabi::<$ty > (arg0, arg1,
+                        arg2, arg3, arg4, arg5, arg6) } } };
+                    };
+                }
+                #[doc(hidden)]
+                pub use __export_pointsman_policy_cache_0_1_0_cabi;
+                #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                struct _RetArea(
+                    [::core::mem::MaybeUninit<
+                        u8,
+                    >; 2 * ::core::mem::size_of::<*const u8>()],
+                );
+                static mut _RET_AREA: _RetArea = _RetArea(
+                    [::core::mem::MaybeUninit::uninit(); 2
+                        * ::core::mem::size_of::<*const u8>()],
+                );
+            }
+            /// The slow slot: servers, a model and a workload in, a whole plan out, rarely. Blocks are the layers of the model, counted
+            /// from 0; a server holds one contiguous range of them; a path is a way through servers that computes each block once.
+            #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+            pub mod place {
+                #[used]
+                #[doc(hidden)]
+                static __FORCE_SECTION_REF: fn() = super::super::super::super::__link_custom_section_describing_imports;
+                use super::super::super::super::_rt;
+                pub type Micros = super::super::super::super::pointsman::policy::types::Micros;
+                pub type Failure = super::super::super::super::pointsman::policy::types::Failure;
+                pub type ServerId = u32;
+                #[repr(u8)]
+                #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+                pub enum Health {
+                    Ready,
+                    /// finishes what it has, takes nothing new
+                    Draining,
+                    Gone,
+                }
+                impl ::core::fmt::Debug for Health {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        match self {
+                            Health::Ready => f.debug_tuple("Health::Ready").finish(),
+                            Health::Draining => {
+                                f.debug_tuple("Health::Draining").finish()
+                            }
+                            Health::Gone => f.debug_tuple("Health::Gone").finish(),
+                        }
+                    }
+                }
+                impl Health {
+                    #[doc(hidden)]
+                    pub unsafe fn _lift(val: u8) -> Health {
+                        if !cfg!(debug_assertions) {
+                            return unsafe { ::core::mem::transmute(val) };
+                        }
+                        match val {
+                            0 => Health::Ready,
+                            1 => Health::Draining,
+                            2 => Health::Gone,
+                            _ => panic!("invalid enum discriminant"),
+                        }
+                    }
+                }
+                #[repr(C)]
+                #[derive(Clone, Copy)]
+                pub struct Server {
+                    pub id: ServerId,
+                    pub state: Health,
+                    /// bytes for blocks and for keys and values together
+                    pub mem_bytes: u64,
+                    /// mean time that a visit costs beside computing, and mean time to compute one block, in nanoseconds
+                    pub visit_ns: u64,
+                    pub block_ns: u64,
+                    /// the range that it holds now; no blocks for none
+                    pub first_block: u32,
+                    pub blocks: u32,
+                }
+                impl ::core::fmt::Debug for Server {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("Server")
+                            .field("id", &self.id)
+                            .field("state", &self.state)
+                            .field("mem-bytes", &self.mem_bytes)
+                            .field("visit-ns", &self.visit_ns)
+                            .field("block-ns", &self.block_ns)
+                            .field("first-block", &self.first_block)
+                            .field("blocks", &self.blocks)
+                            .finish()
+                    }
+                }
+                #[repr(C)]
+                #[derive(Clone, Copy)]
+                pub struct Link {
+                    pub src: ServerId,
+                    pub dst: ServerId,
+                    pub rtt: Micros,
+                    pub mbytes_per_s: u32,
+                }
+                impl ::core::fmt::Debug for Link {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("Link")
+                            .field("src", &self.src)
+                            .field("dst", &self.dst)
+                            .field("rtt", &self.rtt)
+                            .field("mbytes-per-s", &self.mbytes_per_s)
+                            .finish()
+                    }
+                }
+                #[repr(C)]
+                #[derive(Clone, Copy)]
+                pub struct Model {
+                    pub blocks: u32,
+                    /// bytes of one block
+                    pub block_bytes: u64,
+                    /// bytes of the keys and values of one job in one block, at the reserved length
+                    pub slot_bytes: u64,
+                    /// what is needed beside the first block and beside the last one
+                    pub head_bytes: u64,
+                    pub tail_bytes: u64,
+                }
+                impl ::core::fmt::Debug for Model {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("Model")
+                            .field("blocks", &self.blocks)
+                            .field("block-bytes", &self.block_bytes)
+                            .field("slot-bytes", &self.slot_bytes)
+                            .field("head-bytes", &self.head_bytes)
+                            .field("tail-bytes", &self.tail_bytes)
+                            .finish()
+                    }
+                }
+                #[repr(C)]
+                #[derive(Clone, Copy)]
+                pub struct Workload {
+                    /// requests in 1000 seconds
+                    pub rate_milli: u64,
+                    pub prompt_p50: u32,
+                    pub prompt_p95: u32,
+                    pub output_p50: u32,
+                    pub output_p95: u32,
+                    /// the load that may be planned for, in thousandths
+                    pub load_max_milli: u32,
+                    /// wanted times to the first token and per output token, 0 for none
+                    pub ttft_slo: Micros,
+                    pub tpot_slo: Micros,
+                }
+                impl ::core::fmt::Debug for Workload {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("Workload")
+                            .field("rate-milli", &self.rate_milli)
+                            .field("prompt-p50", &self.prompt_p50)
+                            .field("prompt-p95", &self.prompt_p95)
+                            .field("output-p50", &self.output_p50)
+                            .field("output-p95", &self.output_p95)
+                            .field("load-max-milli", &self.load_max_milli)
+                            .field("ttft-slo", &self.ttft_slo)
+                            .field("tpot-slo", &self.tpot_slo)
+                            .finish()
+                    }
+                }
+                /// A visit: the blocks that a path computes on a server.
+                #[repr(C)]
+                #[derive(Clone, Copy)]
+                pub struct Hop {
+                    pub server: ServerId,
+                    pub first_block: u32,
+                    pub blocks: u32,
+                }
+                impl ::core::fmt::Debug for Hop {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("Hop")
+                            .field("server", &self.server)
+                            .field("first-block", &self.first_block)
+                            .field("blocks", &self.blocks)
+                            .finish()
+                    }
+                }
+                #[derive(Clone)]
+                pub struct Path {
+                    pub hops: _rt::Vec<Hop>,
+                    /// jobs at once, each with its keys and values reserved on every hop
+                    pub capacity: u32,
+                    /// predicted time of a visit to all its servers
+                    pub service_ns: u64,
+                }
+                impl ::core::fmt::Debug for Path {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("Path")
+                            .field("hops", &self.hops)
+                            .field("capacity", &self.capacity)
+                            .field("service-ns", &self.service_ns)
+                            .finish()
+                    }
+                }
+                #[derive(Clone)]
+                pub struct Fleet {
+                    /// grows with every change of membership
+                    pub epoch: u64,
+                    /// ascending by id
+                    pub servers: _rt::Vec<Server>,
+                    /// empty unless asked for
+                    pub links: _rt::Vec<Link>,
+                    /// the present plan's
+                    pub paths: _rt::Vec<Path>,
+                }
+                impl ::core::fmt::Debug for Fleet {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("Fleet")
+                            .field("epoch", &self.epoch)
+                            .field("servers", &self.servers)
+                            .field("links", &self.links)
+                            .field("paths", &self.paths)
+                            .finish()
+                    }
+                }
+                #[repr(C)]
+                #[derive(Clone, Copy)]
+                pub struct Range {
+                    pub server: ServerId,
+                    pub first_block: u32,
+                    pub blocks: u32,
+                    /// block slots whose keys and values are reserved: over all paths, capacity x blocks of their hops here
+                    pub slots: u32,
+                }
+                impl ::core::fmt::Debug for Range {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("Range")
+                            .field("server", &self.server)
+                            .field("first-block", &self.first_block)
+                            .field("blocks", &self.blocks)
+                            .field("slots", &self.slots)
+                            .finish()
+                    }
+                }
+                #[derive(Clone)]
+                pub struct Plan {
+                    /// at most one a server
+                    pub ranges: _rt::Vec<Range>,
+                    pub paths: _rt::Vec<Path>,
+                    /// jobs for which every server reserved; 0 if the policy does not reserve so
+                    pub reserved_jobs: u32,
+                    /// predicted mean time of a request, 0 for unknown
+                    pub predicted_ns: u64,
+                    /// for people
+                    pub note: _rt::String,
+                }
+                impl ::core::fmt::Debug for Plan {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("Plan")
+                            .field("ranges", &self.ranges)
+                            .field("paths", &self.paths)
+                            .field("reserved-jobs", &self.reserved_jobs)
+                            .field("predicted-ns", &self.predicted_ns)
+                            .field("note", &self.note)
+                            .finish()
+                    }
+                }
+                #[derive(Clone)]
+                pub enum Outcome {
+                    Keep,
+                    Replace(Plan),
+                    /// this model does not fit these servers, and why
+                    Infeasible(_rt::String),
+                }
+                impl ::core::fmt::Debug for Outcome {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        match self {
+                            Outcome::Keep => f.debug_tuple("Outcome::Keep").finish(),
+                            Outcome::Replace(e) => {
+                                f.debug_tuple("Outcome::Replace").field(e).finish()
+                            }
+                            Outcome::Infeasible(e) => {
+                                f.debug_tuple("Outcome::Infeasible").field(e).finish()
+                            }
+                        }
+                    }
+                }
+                #[doc(hidden)]
+                #[allow(non_snake_case, unused_unsafe)]
+                pub unsafe fn _export_propose_cabi<T_: Guest>(arg0: *mut u8) -> *mut u8 {
+                    unsafe {
+                        #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
+                        let result35 = {
+                            let l0 = *arg0.add(0).cast::<i32>();
+                            let l1 = *arg0.add(8).cast::<i64>();
+                            let l2 = *arg0.add(16).cast::<i64>();
+                            let l3 = *arg0.add(24).cast::<i64>();
+                            let l4 = *arg0.add(32).cast::<i64>();
+                            let l5 = *arg0.add(40).cast::<i64>();
+                            let l6 = *arg0.add(48).cast::<i32>();
+                            let l7 = *arg0.add(52).cast::<i32>();
+                            let l8 = *arg0.add(56).cast::<i32>();
+                            let l9 = *arg0.add(60).cast::<i32>();
+                            let l10 = *arg0.add(64).cast::<i32>();
+                            let l11 = *arg0.add(72).cast::<i64>();
+                            let l12 = *arg0.add(80).cast::<i64>();
+                            let l13 = *arg0.add(88).cast::<i64>();
+                            let l14 = *arg0.add(96).cast::<*mut u8>();
+                            let l15 = *arg0
+                                .add(96 + 1 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let base23 = l14;
+                            let len23 = l15;
+                            let mut result23 = _rt::Vec::with_capacity(len23);
+                            for i in 0..len23 {
+                                let base = base23.add(i * 40);
+                                let e23 = {
+                                    let l16 = *base.add(0).cast::<i32>();
+                                    let l17 = i32::from(*base.add(4).cast::<u8>());
+                                    let l18 = *base.add(8).cast::<i64>();
+                                    let l19 = *base.add(16).cast::<i64>();
+                                    let l20 = *base.add(24).cast::<i64>();
+                                    let l21 = *base.add(32).cast::<i32>();
+                                    let l22 = *base.add(36).cast::<i32>();
+                                    Server {
+                                        id: l16 as u32,
+                                        state: Health::_lift(l17 as u8),
+                                        mem_bytes: l18 as u64,
+                                        visit_ns: l19 as u64,
+                                        block_ns: l20 as u64,
+                                        first_block: l21 as u32,
+                                        blocks: l22 as u32,
+                                    }
+                                };
+                                result23.push(e23);
+                            }
+                            _rt::cabi_dealloc(base23, len23 * 40, 8);
+                            let l24 = *arg0
+                                .add(96 + 2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>();
+                            let l25 = *arg0
+                                .add(96 + 3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len26 = l25;
+                            let l27 = *arg0
+                                .add(96 + 4 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>();
+                            let l28 = *arg0
+                                .add(96 + 5 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let base34 = l27;
+                            let len34 = l28;
+                            let mut result34 = _rt::Vec::with_capacity(len34);
+                            for i in 0..len34 {
+                                let base = base34
+                                    .add(i * (16 + 2 * ::core::mem::size_of::<*const u8>()));
+                                let e34 = {
+                                    let l29 = *base.add(0).cast::<*mut u8>();
+                                    let l30 = *base
+                                        .add(::core::mem::size_of::<*const u8>())
+                                        .cast::<usize>();
+                                    let len31 = l30;
+                                    let l32 = *base
+                                        .add(2 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i32>();
+                                    let l33 = *base
+                                        .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i64>();
+                                    Path {
+                                        hops: <_ as From<
+                                            _rt::Vec<_>,
+                                        >>::from(
+                                            _rt::Vec::from_raw_parts(l29.cast(), len31, len31),
+                                        ),
+                                        capacity: l32 as u32,
+                                        service_ns: l33 as u64,
+                                    }
+                                };
+                                result34.push(e34);
+                            }
+                            _rt::cabi_dealloc(
+                                base34,
+                                len34 * (16 + 2 * ::core::mem::size_of::<*const u8>()),
+                                8,
+                            );
+                            T_::propose(
+                                Model {
+                                    blocks: l0 as u32,
+                                    block_bytes: l1 as u64,
+                                    slot_bytes: l2 as u64,
+                                    head_bytes: l3 as u64,
+                                    tail_bytes: l4 as u64,
+                                },
+                                Workload {
+                                    rate_milli: l5 as u64,
+                                    prompt_p50: l6 as u32,
+                                    prompt_p95: l7 as u32,
+                                    output_p50: l8 as u32,
+                                    output_p95: l9 as u32,
+                                    load_max_milli: l10 as u32,
+                                    ttft_slo: l11 as u64,
+                                    tpot_slo: l12 as u64,
+                                },
+                                Fleet {
+                                    epoch: l13 as u64,
+                                    servers: result23,
+                                    links: <_ as From<
+                                        _rt::Vec<_>,
+                                    >>::from(
+                                        _rt::Vec::from_raw_parts(l24.cast(), len26, len26),
+                                    ),
+                                    paths: result34,
+                                },
+                            )
+                        };
+                        _rt::cabi_dealloc(
+                            arg0,
+                            96 + 6 * ::core::mem::size_of::<*const u8>(),
+                            8,
+                        );
+                        let ptr36 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        match result35 {
+                            Ok(e) => {
+                                *ptr36.add(0).cast::<u8>() = (0i32) as u8;
+                                match e {
+                                    Outcome::Keep => {
+                                        *ptr36.add(8).cast::<u8>() = (0i32) as u8;
+                                    }
+                                    Outcome::Replace(e) => {
+                                        *ptr36.add(8).cast::<u8>() = (1i32) as u8;
+                                        let Plan {
+                                            ranges: ranges37,
+                                            paths: paths37,
+                                            reserved_jobs: reserved_jobs37,
+                                            predicted_ns: predicted_ns37,
+                                            note: note37,
+                                        } = e;
+                                        let vec38 = <_ as Into<_rt::Vec<_>>>::into(ranges37)
+                                            .into_boxed_slice();
+                                        let ptr38 = vec38.as_ptr().cast::<u8>();
+                                        let len38 = vec38.len();
+                                        ::core::mem::forget(vec38);
+                                        *ptr36
+                                            .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len38;
+                                        *ptr36.add(16).cast::<*mut u8>() = ptr38.cast_mut();
+                                        let vec41 = paths37;
+                                        let len41 = vec41.len();
+                                        let layout41 = _rt::alloc::Layout::from_size_align(
+                                                vec41.len()
+                                                    * (16 + 2 * ::core::mem::size_of::<*const u8>()),
+                                                8,
+                                            )
+                                            .unwrap();
+                                        let (result41, _cleanup41) = wit_bindgen::rt::Cleanup::new(
+                                            layout41,
+                                        );
+                                        if let Some(cleanup) = _cleanup41 {
+                                            cleanup.forget();
+                                        }
+                                        for (i, e) in vec41.into_iter().enumerate() {
+                                            let base = result41
+                                                .add(i * (16 + 2 * ::core::mem::size_of::<*const u8>()));
+                                            {
+                                                let Path {
+                                                    hops: hops39,
+                                                    capacity: capacity39,
+                                                    service_ns: service_ns39,
+                                                } = e;
+                                                let vec40 = <_ as Into<_rt::Vec<_>>>::into(hops39)
+                                                    .into_boxed_slice();
+                                                let ptr40 = vec40.as_ptr().cast::<u8>();
+                                                let len40 = vec40.len();
+                                                ::core::mem::forget(vec40);
+                                                *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len40;
+                                                *base.add(0).cast::<*mut u8>() = ptr40.cast_mut();
+                                                *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i32>() = _rt::as_i32(capacity39);
+                                                *base
+                                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<i64>() = _rt::as_i64(service_ns39);
+                                            }
+                                        }
+                                        *ptr36
+                                            .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len41;
+                                        *ptr36
+                                            .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = result41;
+                                        *ptr36
+                                            .add(16 + 4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i32>() = _rt::as_i32(reserved_jobs37);
+                                        *ptr36
+                                            .add(24 + 4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>() = _rt::as_i64(predicted_ns37);
+                                        let vec42 = (note37.into_bytes()).into_boxed_slice();
+                                        let ptr42 = vec42.as_ptr().cast::<u8>();
+                                        let len42 = vec42.len();
+                                        ::core::mem::forget(vec42);
+                                        *ptr36
+                                            .add(32 + 5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len42;
+                                        *ptr36
+                                            .add(32 + 4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = ptr42.cast_mut();
+                                    }
+                                    Outcome::Infeasible(e) => {
+                                        *ptr36.add(8).cast::<u8>() = (2i32) as u8;
+                                        let vec43 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr43 = vec43.as_ptr().cast::<u8>();
+                                        let len43 = vec43.len();
+                                        ::core::mem::forget(vec43);
+                                        *ptr36
+                                            .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len43;
+                                        *ptr36.add(16).cast::<*mut u8>() = ptr43.cast_mut();
+                                    }
+                                }
+                            }
+                            Err(e) => {
+                                *ptr36.add(0).cast::<u8>() = (1i32) as u8;
+                                use super::super::super::super::pointsman::policy::types::Failure as V47;
+                                match e {
+                                    V47::BadConfig(e) => {
+                                        *ptr36.add(8).cast::<u8>() = (0i32) as u8;
+                                        let vec44 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr44 = vec44.as_ptr().cast::<u8>();
+                                        let len44 = vec44.len();
+                                        ::core::mem::forget(vec44);
+                                        *ptr36
+                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len44;
+                                        *ptr36
+                                            .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = ptr44.cast_mut();
+                                    }
+                                    V47::Unsupported(e) => {
+                                        *ptr36.add(8).cast::<u8>() = (1i32) as u8;
+                                        let vec45 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr45 = vec45.as_ptr().cast::<u8>();
+                                        let len45 = vec45.len();
+                                        ::core::mem::forget(vec45);
+                                        *ptr36
+                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len45;
+                                        *ptr36
+                                            .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = ptr45.cast_mut();
+                                    }
+                                    V47::Internal(e) => {
+                                        *ptr36.add(8).cast::<u8>() = (2i32) as u8;
+                                        let vec46 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr46 = vec46.as_ptr().cast::<u8>();
+                                        let len46 = vec46.len();
+                                        ::core::mem::forget(vec46);
+                                        *ptr36
+                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len46;
+                                        *ptr36
+                                            .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = ptr46.cast_mut();
+                                    }
+                                }
+                            }
+                        };
+                        ptr36
+                    }
+                }
+                #[doc(hidden)]
+                #[allow(non_snake_case)]
+                pub unsafe fn __post_return_propose<T_: Guest>(arg0: *mut u8) {
+                    unsafe {
+                        let l0 = i32::from(*arg0.add(0).cast::<u8>());
+                        match l0 {
+                            0 => {
+                                let l1 = i32::from(*arg0.add(8).cast::<u8>());
+                                match l1 {
+                                    0 => {}
+                                    1 => {
+                                        let l2 = *arg0.add(16).cast::<*mut u8>();
+                                        let l3 = *arg0
+                                            .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let base4 = l2;
+                                        let len4 = l3;
+                                        _rt::cabi_dealloc(base4, len4 * 16, 4);
+                                        let l5 = *arg0
+                                            .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l6 = *arg0
+                                            .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let base10 = l5;
+                                        let len10 = l6;
+                                        for i in 0..len10 {
+                                            let base = base10
+                                                .add(i * (16 + 2 * ::core::mem::size_of::<*const u8>()));
+                                            {
+                                                let l7 = *base.add(0).cast::<*mut u8>();
+                                                let l8 = *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let base9 = l7;
+                                                let len9 = l8;
+                                                _rt::cabi_dealloc(base9, len9 * 12, 4);
+                                            }
+                                        }
+                                        _rt::cabi_dealloc(
+                                            base10,
+                                            len10 * (16 + 2 * ::core::mem::size_of::<*const u8>()),
+                                            8,
+                                        );
+                                        let l11 = *arg0
+                                            .add(32 + 4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l12 = *arg0
+                                            .add(32 + 5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l11, l12, 1);
+                                    }
+                                    _ => {
+                                        let l13 = *arg0.add(16).cast::<*mut u8>();
+                                        let l14 = *arg0
+                                            .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l13, l14, 1);
+                                    }
+                                }
+                            }
+                            _ => {
+                                let l15 = i32::from(*arg0.add(8).cast::<u8>());
+                                match l15 {
+                                    0 => {
+                                        let l16 = *arg0
+                                            .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l17 = *arg0
+                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l16, l17, 1);
+                                    }
+                                    1 => {
+                                        let l18 = *arg0
+                                            .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l19 = *arg0
+                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l18, l19, 1);
+                                    }
+                                    _ => {
+                                        let l20 = *arg0
+                                            .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l21 = *arg0
+                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l20, l21, 1);
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+                pub trait Guest {
+                    #[allow(async_fn_in_trait)]
+                    fn propose(
+                        m: Model,
+                        w: Workload,
+                        now: Fleet,
+                    ) -> ::core::result::Result<Outcome, Failure>;
+                }
+                #[doc(hidden)]
+                #[macro_export]
+                macro_rules! __export_pointsman_policy_place_0_1_0_cabi {
+                    ($ty:ident with_types_in $($path_to_types:tt)*) => {
+                        const _ : () = { #[unsafe (export_name =
+                        "pointsman:policy/place@0.1.0#propose")] unsafe extern "C" fn
+                        export_propose(arg0 : * mut u8,) -> * mut u8 { unsafe {
+                        $($path_to_types)*:: _export_propose_cabi::<$ty > (arg0) } }
+                        #[unsafe (export_name =
+                        "cabi_post_pointsman:policy/place@0.1.0#propose")] unsafe extern
+                        "C" fn _post_return_propose(arg0 : * mut u8,) { unsafe {
+                        $($path_to_types)*:: __post_return_propose::<$ty > (arg0) } } };
+                    };
+                }
+                #[doc(hidden)]
+                pub use __export_pointsman_policy_place_0_1_0_cabi;
+                #[repr(align(8))]
+                struct _RetArea(
+                    [::core::mem::MaybeUninit<
+                        u8,
+                    >; 32 + 6 * ::core::mem::size_of::<*const u8>()],
+                );
+                static mut _RET_AREA: _RetArea = _RetArea(
+                    [::core::mem::MaybeUninit::uninit(); 32
+                        + 6 * ::core::mem::size_of::<*const u8>()],
+                );
+            }
         }
     }
 }
@@ -1312,7 +2310,7 @@ mod _rt {
 #[allow(unused_macros)]
 #[doc(hidden)]
 #[macro_export]
-macro_rules! __export_routing_policy_impl {
+macro_rules! __export_full_policy_impl {
     ($ty:ident) => {
         self::export!($ty with_types_in self);
     };
@@ -1322,15 +2320,24 @@ macro_rules! __export_routing_policy_impl {
         with_types_in $($path_to_types_root)*:: exports::pointsman::policy::lifecycle);
         $($path_to_types_root)*::
         exports::pointsman::policy::route::__export_pointsman_policy_route_0_1_0_cabi!($ty
-        with_types_in $($path_to_types_root)*:: exports::pointsman::policy::route); const
+        with_types_in $($path_to_types_root)*:: exports::pointsman::policy::route);
+        $($path_to_types_root)*::
+        exports::pointsman::policy::batch::__export_pointsman_policy_batch_0_1_0_cabi!($ty
+        with_types_in $($path_to_types_root)*:: exports::pointsman::policy::batch);
+        $($path_to_types_root)*::
+        exports::pointsman::policy::cache::__export_pointsman_policy_cache_0_1_0_cabi!($ty
+        with_types_in $($path_to_types_root)*:: exports::pointsman::policy::cache);
+        $($path_to_types_root)*::
+        exports::pointsman::policy::place::__export_pointsman_policy_place_0_1_0_cabi!($ty
+        with_types_in $($path_to_types_root)*:: exports::pointsman::policy::place); const
         _ : () = { #[rustfmt::skip] #[cfg(target_arch = "wasm32")] #[unsafe (link_section
         =
-        "component-type:wit-bindgen:0.63.0:pointsman:policy@0.1.0:routing-policy:imports and exports")]
+        "component-type:wit-bindgen:0.63.0:pointsman:policy@0.1.0:full-policy:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 1388] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 2489] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xe7\x09\x01A\x02\x01\
-A\x0a\x01B\x08\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb7\x12\x01A\x02\x01\
+A\x11\x01B\x08\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
 \x01@\x02\x03lvl\x01\x03msgs\x01\0\x04\0\x03log\x01\x02\x01@\x02\x02idy\x02byw\x01\
 \0\x04\0\x05count\x01\x03\x01@\x02\x02idy\x05valueu\x01\0\x04\0\x05gauge\x01\x04\
 \x03\0\x1bpointsman:policy/host@0.1.0\x05\0\x01B\x0b\x01y\x04\0\x08chain-id\x03\0\
@@ -1340,40 +2347,64 @@ ee-tokensy\x04open\x7f\x07service\x03\x04\0\x05chain\x03\0\x04\x01p\x05\x01r\x04
 bad-config\x01s\0\x0bunsupported\x01s\0\x08internal\x01s\0\x04\0\x07failure\x03\0\
 \x09\x03\0\x1cpointsman:policy/types@0.1.0\x05\x01\x02\x03\0\x01\x07cluster\x02\x03\
 \0\x01\x07failure\x01B\x1a\x02\x03\x02\x01\x02\x04\0\x07cluster\x03\0\0\x02\x03\x02\
-\x01\x03\x04\0\x07failure\x03\0\x02\x01n\x01\x0eprefix-overlap\x04\0\x06inputs\x03\
-\0\x04\x01m\x02\x07counter\x05gauge\x04\0\x0bmetric-kind\x03\0\x06\x01r\x04\x02i\
-dy\x04kind\x07\x04names\x04helps\x04\0\x06metric\x03\0\x08\x01p\x09\x01r\x05\x04\
-names\x07versions\x0cstate-schemas\x05needs\x05\x07metrics\x0a\x04\0\x0adescript\
-or\x03\0\x0b\x01p}\x01r\x03\x06schemas\x03seqw\x05bytes\x0d\x04\0\x05saved\x03\0\
-\x0e\x01@\0\0\x0c\x04\0\x08describe\x01\x10\x01k\x0f\x01j\0\x01\x03\x01@\x03\x06\
-configs\x08snapshot\x01\x08previous\x11\0\x12\x04\0\x04init\x01\x13\x01@\0\0\x11\
-\x04\0\x04save\x01\x14\x01@\0\0s\x04\0\x04dump\x01\x15\x04\0\x20pointsman:policy\
-/lifecycle@0.1.0\x05\x04\x01B\x0e\x01r\x02\x05chainy\x05scoreu\x04\0\x09candidat\
-e\x03\0\0\x01pw\x01@\x02\x03seqw\x05words\x02\x01\0\x04\0\x05apply\x01\x03\x01@\x0a\
-\x03seqw\x03noww\x03rndw\x06tenanty\x05classy\x06prompty\x07reservey\x08deadline\
-w\x07sessionw\x05hintsy\0w\x04\0\x04pick\x01\x04\x01@\x0b\x03seqw\x03noww\x03rnd\
-w\x06tenanty\x05classy\x06prompty\x07reservey\x08deadlinew\x07sessionw\x05hintsy\
-\x07overlap\x02\0w\x04\0\x0bpick-affine\x01\x05\x01@\x05\x03seqw\x03noww\x03rndw\
-\x05chainy\x05words\x02\0y\x04\0\x04pull\x01\x06\x01p\x01\x01@\x0b\x03seqw\x03no\
-ww\x03rndw\x06tenanty\x05classy\x06prompty\x07reservey\x08deadlinew\x07sessionw\x05\
-hintsy\x07overlap\x02\0\x07\x04\0\x05trace\x01\x08\x04\0\x1cpointsman:policy/rou\
-te@0.1.0\x05\x05\x04\0%pointsman:policy/routing-policy@0.1.0\x04\0\x0b\x14\x01\0\
-\x0erouting-policy\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-compon\
-ent\x070.262.0\x10wit-bindgen-rust\x060.63.0";
+\x01\x03\x04\0\x07failure\x03\0\x02\x01n\x02\x0eprefix-overlap\x0blink-matrix\x04\
+\0\x06inputs\x03\0\x04\x01m\x02\x07counter\x05gauge\x04\0\x0bmetric-kind\x03\0\x06\
+\x01r\x04\x02idy\x04kind\x07\x04names\x04helps\x04\0\x06metric\x03\0\x08\x01p\x09\
+\x01r\x05\x04names\x07versions\x0cstate-schemas\x05needs\x05\x07metrics\x0a\x04\0\
+\x0adescriptor\x03\0\x0b\x01p}\x01r\x03\x06schemas\x03seqw\x05bytes\x0d\x04\0\x05\
+saved\x03\0\x0e\x01@\0\0\x0c\x04\0\x08describe\x01\x10\x01k\x0f\x01j\0\x01\x03\x01\
+@\x03\x06configs\x08snapshot\x01\x08previous\x11\0\x12\x04\0\x04init\x01\x13\x01\
+@\0\0\x11\x04\0\x04save\x01\x14\x01@\0\0s\x04\0\x04dump\x01\x15\x04\0\x20pointsm\
+an:policy/lifecycle@0.1.0\x05\x04\x01B\x0e\x01r\x02\x05chainy\x05scoreu\x04\0\x09\
+candidate\x03\0\0\x01pw\x01@\x02\x03seqw\x05words\x02\x01\0\x04\0\x05apply\x01\x03\
+\x01@\x0a\x03seqw\x03noww\x03rndw\x06tenanty\x05classy\x06prompty\x07reservey\x08\
+deadlinew\x07sessionw\x05hintsy\0w\x04\0\x04pick\x01\x04\x01@\x0b\x03seqw\x03now\
+w\x03rndw\x06tenanty\x05classy\x06prompty\x07reservey\x08deadlinew\x07sessionw\x05\
+hintsy\x07overlap\x02\0w\x04\0\x0bpick-affine\x01\x05\x01@\x05\x03seqw\x03noww\x03\
+rndw\x05chainy\x05words\x02\0y\x04\0\x04pull\x01\x06\x01p\x01\x01@\x0b\x03seqw\x03\
+noww\x03rndw\x06tenanty\x05classy\x06prompty\x07reservey\x08deadlinew\x07session\
+w\x05hintsy\x07overlap\x02\0\x07\x04\0\x05trace\x01\x08\x04\0\x1cpointsman:polic\
+y/route@0.1.0\x05\x05\x01B\x05\x01pw\x01@\x02\x03seqw\x05words\0\x01\0\x04\0\x05\
+apply\x01\x01\x01@\x07\x03seqw\x03noww\x03rndw\x05chainy\x0ctoken-budgety\x09in-\
+flighty\x05words\0\0\0\x04\0\x04step\x01\x02\x04\0\x1cpointsman:policy/batch@0.1\
+.0\x05\x06\x01B\x06\x01pw\x01py\x01@\x07\x03seqw\x03noww\x03rndw\x05chainy\x0bne\
+ed-blocksy\x0bfree-blocksy\x05words\0\0\x01\x04\0\x07victims\x01\x02\x01@\x06\x06\
+tenanty\x05classy\x06prompty\x07reservey\x0epressure-milliy\x07offered\0\0y\x04\0\
+\x06format\x01\x03\x04\0\x1cpointsman:policy/cache@0.1.0\x05\x07\x02\x03\0\x01\x06\
+micros\x01B$\x02\x03\x02\x01\x08\x04\0\x06micros\x03\0\0\x02\x03\x02\x01\x03\x04\
+\0\x07failure\x03\0\x02\x01y\x04\0\x09server-id\x03\0\x04\x01m\x03\x05ready\x08d\
+raining\x04gone\x04\0\x06health\x03\0\x06\x01r\x07\x02id\x05\x05state\x07\x09mem\
+-bytesw\x08visit-nsw\x08block-nsw\x0bfirst-blocky\x06blocksy\x04\0\x06server\x03\
+\0\x08\x01r\x04\x03src\x05\x03dst\x05\x03rtt\x01\x0cmbytes-per-sy\x04\0\x04link\x03\
+\0\x0a\x01r\x05\x06blocksy\x0bblock-bytesw\x0aslot-bytesw\x0ahead-bytesw\x0atail\
+-bytesw\x04\0\x05model\x03\0\x0c\x01r\x08\x0arate-milliw\x0aprompt-p50y\x0apromp\
+t-p95y\x0aoutput-p50y\x0aoutput-p95y\x0eload-max-milliy\x08ttft-slo\x01\x08tpot-\
+slo\x01\x04\0\x08workload\x03\0\x0e\x01r\x03\x06server\x05\x0bfirst-blocky\x06bl\
+ocksy\x04\0\x03hop\x03\0\x10\x01p\x11\x01r\x03\x04hops\x12\x08capacityy\x0aservi\
+ce-nsw\x04\0\x04path\x03\0\x13\x01p\x09\x01p\x0b\x01p\x14\x01r\x04\x05epochw\x07\
+servers\x15\x05links\x16\x05paths\x17\x04\0\x05fleet\x03\0\x18\x01r\x04\x06serve\
+r\x05\x0bfirst-blocky\x06blocksy\x05slotsy\x04\0\x05range\x03\0\x1a\x01p\x1b\x01\
+r\x05\x06ranges\x1c\x05paths\x17\x0dreserved-jobsy\x0cpredicted-nsw\x04notes\x04\
+\0\x04plan\x03\0\x1d\x01q\x03\x04keep\0\0\x07replace\x01\x1e\0\x0ainfeasible\x01\
+s\0\x04\0\x07outcome\x03\0\x1f\x01j\x01\x20\x01\x03\x01@\x03\x01m\x0d\x01w\x0f\x03\
+now\x19\0!\x04\0\x07propose\x01\"\x04\0\x1cpointsman:policy/place@0.1.0\x05\x09\x04\
+\0\"pointsman:policy/full-policy@0.1.0\x04\0\x0b\x11\x01\0\x0bfull-policy\x03\0\0\
+\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.262.0\x10wit-bind\
+gen-rust\x060.63.0";
         };
     };
 }
 #[doc(inline)]
-pub use __export_routing_policy_impl as export;
+pub use __export_full_policy_impl as export;
 #[rustfmt::skip]
 #[cfg(target_arch = "wasm32")]
 #[unsafe(
-    link_section = "component-type:wit-bindgen:0.63.0:pointsman:policy@0.1.0:routing-policy-with-all-of-its-exports-removed:encoded world"
+    link_section = "component-type:wit-bindgen:0.63.0:pointsman:policy@0.1.0:full-policy-with-all-of-its-exports-removed:encoded world"
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 620] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc7\x03\x01A\x02\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 614] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc4\x03\x01A\x02\x01\
 A\x04\x01B\x08\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
 \x01@\x02\x03lvl\x01\x03msgs\x01\0\x04\0\x03log\x01\x02\x01@\x02\x02idy\x02byw\x01\
 \0\x04\0\x05count\x01\x03\x01@\x02\x02idy\x05valueu\x01\0\x04\0\x05gauge\x01\x04\
@@ -1382,10 +2413,10 @@ A\x04\x01B\x08\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0
 ee-tokensy\x04open\x7f\x07service\x03\x04\0\x05chain\x03\0\x04\x01p\x05\x01r\x04\
 \x05epochw\x03seqw\x06chains\x06\x06queuedy\x04\0\x07cluster\x03\0\x07\x01q\x03\x0a\
 bad-config\x01s\0\x0bunsupported\x01s\0\x08internal\x01s\0\x04\0\x07failure\x03\0\
-\x09\x03\0\x1cpointsman:policy/types@0.1.0\x05\x01\x04\0Epointsman:policy/routin\
-g-policy-with-all-of-its-exports-removed@0.1.0\x04\0\x0b4\x01\0.routing-policy-w\
-ith-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0d\
-wit-component\x070.262.0\x10wit-bindgen-rust\x060.63.0";
+\x09\x03\0\x1cpointsman:policy/types@0.1.0\x05\x01\x04\0Bpointsman:policy/full-p\
+olicy-with-all-of-its-exports-removed@0.1.0\x04\0\x0b1\x01\0+full-policy-with-al\
+l-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-\
+component\x070.262.0\x10wit-bindgen-rust\x060.63.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {
