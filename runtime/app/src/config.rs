@@ -90,7 +90,7 @@ pub fn live_slot(name: &str) -> Result<SlotKind, String> {
 
 /// Who decides in each slot: as these words say, else the default.
 fn slots(words: &[String]) -> anyhow::Result<BTreeMap<SlotKind, String>> {
-    let defaults = [(SlotKind::Route, "route-jsq"), (SlotKind::Batch, "builtin"), (SlotKind::Cache, "builtin")];
+    let defaults = [(SlotKind::Route, "route-jsq"), (SlotKind::Batch, "batch-fcfs"), (SlotKind::Cache, "cache-lru")];
     let mut slots: BTreeMap<_, _> = defaults.into_iter().map(|(slot, policy)| (slot, policy.to_owned())).collect();
     for word in words {
         let Some((slot, policy)) = word.split_once('=') else {

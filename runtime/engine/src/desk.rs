@@ -57,6 +57,8 @@ impl Desk {
         let ask = Ask { seq: self.seq, now, rnd, chain, want, have };
         self.stats.decisions_total += 1;
         answer.clear();
+        // One that has just faulted is started again in the next turn; what is left of this one is the builtin's.
+        let policy = policy.filter(|policy| self.unready.is_some() || !policy.wants_snapshot());
         if let Some(policy) = policy {
             let told = self.unready.take().map_or(Ok(()), Err);
             let told = told.and_then(|()| if events.is_empty() { Ok(()) } else { policy.apply(ask.seq, &events) });

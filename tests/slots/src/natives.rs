@@ -2,11 +2,25 @@
 
 use pointsman_engine::port::{Overlap, Pick, Pull, Waiting};
 use pointsman_engine::snapshot::{RouteEvent, Snapshot};
+use pointsman_engine::window::Ask;
+use pointsman_policy::SlotKind;
 use pointsman_sdk::driver::Driver;
-use pointsman_sdk::{Chain, ChainId, Cluster, Request, RoutePolicy};
+use pointsman_sdk::{BatchPolicy, CachePolicy, Chain, ChainId, Cluster, Evict, Policy, Request, RoutePolicy, Step};
 
+#[path = "../../../plugins/batch-fair/src/lib.rs"]
+mod batch_fair;
+#[path = "../../../plugins/batch-fcfs/src/lib.rs"]
+mod batch_fcfs;
+#[path = "../../../plugins/batch-priority/src/lib.rs"]
+mod batch_priority;
+#[path = "../../../plugins/batch-srpt/src/lib.rs"]
+mod batch_srpt;
 #[path = "../../../plugins/route-cache-aware/src/lib.rs"]
 mod cache_aware;
+#[path = "../../../plugins/cache-cost-aware/src/lib.rs"]
+mod cache_cost_aware;
+#[path = "../../../plugins/cache-lru/src/lib.rs"]
+mod cache_lru;
 #[path = "../../../plugins/route-jffc/src/lib.rs"]
 mod jffc;
 #[path = "../../../plugins/route-jiq/src/lib.rs"]
@@ -81,4 +95,68 @@ fn start<P: RoutePolicy + 'static>(view: &Snapshot) -> Box<dyn Native> {
     });
     let cluster = Cluster::new(view.epoch, view.seq, chains.collect(), view.queued);
     Box::new(Driver::<P>::new("", cluster, None).expect("the default configuration is good"))
+}
+
+/// A policy that is asked with a window and runs natively.
+pub trait NativeWindow {
+    /// What was served, in words.
+    fn apply(&mut self, seq: u64, words: &[u64]);
+    /// The answer, in words.
+    fn ask(&mut self, ask: &Ask, window: &[u64]) -> Vec<u64>;
+}
+
+struct Batch<P>(Driver<P>);
+struct Cache<P>(Driver<P>);
+
+impl<P: BatchPolicy> NativeWindow for Batch<P> {
+    fn apply(&mut self, seq: u64, words: &[u64]) {
+        self.0.apply_served(seq, words);
+    }
+
+    fn ask(&mut self, ask: &Ask, window: &[u64]) -> Vec<u64> {
+        let Ask { now, rnd, chain, want, have, .. } = *ask;
+        let ask = Step { now: now.0, rnd, chain: ChainId(chain.0), token_budget: want, in_flight: have };
+        self.0.step(&ask, window).to_vec()
+    }
+}
+
+impl<P: CachePolicy> NativeWindow for Cache<P> {
+    fn apply(&mut self, _seq: u64, _words: &[u64]) {}
+
+    fn ask(&mut self, ask: &Ask, window: &[u64]) -> Vec<u64> {
+        let Ask { now, rnd, chain, want, have, .. } = *ask;
+        let ask = Evict { now: now.0, rnd, chain: ChainId(chain.0), need_blocks: want, free_blocks: have };
+        self.0.victims(&ask, window).iter().map(|&index| index.into()).collect()
+    }
+}
+
+/// Starts such a policy natively, with its default configuration.
+pub type StartWindow = fn() -> Box<dyn NativeWindow>;
+
+/// Name, slot and start of each shipped policy that is asked with a window.
+pub const WINDOWS: &[(&str, SlotKind, StartWindow)] = &[
+    ("batch-fcfs", SlotKind::Batch, batch::<batch_fcfs::Fcfs>),
+    ("batch-priority", SlotKind::Batch, batch::<batch_priority::Priority>),
+    ("batch-srpt", SlotKind::Batch, batch::<batch_srpt::Srpt>),
+    ("batch-fair", SlotKind::Batch, batch::<batch_fair::Fair>),
+    ("cache-lru", SlotKind::Cache, cache::<cache_lru::Lru>),
+    ("cache-cost-aware", SlotKind::Cache, cache::<cache_cost_aware::CostAware>),
+];
+
+/// Name and slot of every shipped policy that a running engine asks.
+pub fn all() -> impl Iterator<Item = (&'static str, SlotKind)> {
+    let routes = ALL.iter().map(|(name, _)| (*name, SlotKind::Route));
+    routes.chain(WINDOWS.iter().map(|(name, slot, _)| (*name, *slot)))
+}
+
+fn driver<P: Policy>() -> Driver<P> {
+    Driver::new("", Cluster::new(0, 0, Vec::new(), 0), None).expect("the default configuration is good")
+}
+
+fn batch<P: BatchPolicy + 'static>() -> Box<dyn NativeWindow> {
+    Box::new(Batch(driver::<P>()))
+}
+
+fn cache<P: CachePolicy + 'static>() -> Box<dyn NativeWindow> {
+    Box::new(Cache(driver::<P>()))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pointsman_engine::decision::FaultClass;
 use pointsman_policy::exam::traffic::Traffic;
-use pointsman_policy::{Guard, PolicyHost, PolicySlot, SlotKind, Tap};
+use pointsman_policy::{Guard, PolicyHost, PolicySlot, Quarantine, SlotKind, Slots, Tap};
 use pointsman_slots::{amount, hostile, shipped};
 
 fn fallbacks(traffic: &Traffic, class: FaultClass) -> u64 {
@@ -85,4 +85,55 @@ fn one_that_always_takes_one_chain_is_slow_but_harmless() {
     assert_eq!((traffic.answered, traffic.failed), (300, 0));
     let chains = &traffic.engine.stats().chains;
     assert!(chains[0].dispatched_total > 0 && traffic.engine.stats().fallbacks_total.iter().sum::<u64>() == 0);
+}
+
+/// Slots with a hostile guest for batching and for the cache, over the policies that ship.
+fn windows(host: &PolicyHost, name: &str, guard: Guard) -> Slots {
+    let mut slots = Slots::new(|_| Tap::default(), &Arc::new(Quarantine::default()));
+    for (slot, honest) in [(SlotKind::Batch, "batch-srpt"), (SlotKind::Cache, "cache-lru")] {
+        let seat = slots.get(slot).unwrap();
+        drop(seat.swap_in(host.prepare(slot, &shipped(honest), "").unwrap(), Guard::default()));
+        drop(seat.swap_in(host.prepare(slot, &hostile(name), "").unwrap(), guard));
+    }
+    slots
+}
+
+#[test]
+fn whatever_a_window_is_answered_with_costs_no_request() {
+    let host = pointsman_slots::host();
+    for (name, class) in [
+        ("window-trap", FaultClass::Trap),
+        ("window-loop", FaultClass::Fuel),
+        ("window-forge", FaultClass::Invalid),
+        ("window-twice", FaultClass::Invalid),
+        ("window-flood", FaultClass::Oversize),
+        ("window-hold", FaultClass::Invalid),
+    ] {
+        let mut traffic = Traffic::new(windows(&host, name, SUFFERED), 2, 6).unwrap();
+        traffic.run(400, 24);
+        assert_eq!((traffic.answered, traffic.failed), (400, 0), "{name}");
+        let stats = traffic.engine.stats();
+        for (slot, stats) in [("batch", stats.batch), ("cache", stats.cache)] {
+            let (faults, all) = (stats.fallbacks_total[class.index()], stats.fallbacks_total.iter().sum::<u64>());
+            // Those that hold everything may do so while something is in flight.
+            assert!(faults > 5 && all == faults, "{name}, {slot}: {stats:?}");
+        }
+        assert!(stats.prefix_hits_tokens_total > 0 && stats.prefix_evicted_blocks_total > 0, "{name}: {stats:?}");
+    }
+}
+
+#[test]
+fn with_the_guard_on_the_policies_before_it_take_over() {
+    let host = pointsman_slots::host();
+    for name in ["window-trap", "window-forge", "window-hold"] {
+        let mut traffic = Traffic::new(windows(&host, name, Guard::default()), 2, 7).unwrap();
+        traffic.run(400, 24);
+        assert_eq!((traffic.answered, traffic.failed), (400, 0), "{name}");
+        for (slot, honest) in [(SlotKind::Batch, "batch-srpt"), (SlotKind::Cache, "cache-lru")] {
+            let seat = traffic.slots.get(slot).unwrap();
+            assert_eq!(&*seat.report().active.unwrap().descriptor.name, honest, "{name}");
+            let notices = seat.take_notices();
+            assert!(notices.len() == 1 && notices[0].slot == slot, "{name}");
+        }
+    }
 }

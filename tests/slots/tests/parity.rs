@@ -124,9 +124,9 @@ fn round_robin_hands_its_turn_over() {
 #[test]
 fn describes_itself_by_name_and_refuses_unknown_settings() {
     let host = pointsman_slots::host();
-    for (name, _) in natives::ALL {
-        assert_eq!(&*host.prepare(SlotKind::Route, &shipped(name), "").unwrap().descriptor().name, *name);
-        let refusal = host.prepare(SlotKind::Route, &shipped(name), r#"{"no-such-setting": 1}"#).unwrap_err();
+    for (name, slot) in natives::all() {
+        assert_eq!(&*host.prepare(slot, &shipped(name), "").unwrap().descriptor().name, name);
+        let refusal = host.prepare(slot, &shipped(name), r#"{"no-such-setting": 1}"#).unwrap_err();
         assert_eq!(refusal.stage, pointsman_policy::Stage::Init, "{refusal}");
     }
 }

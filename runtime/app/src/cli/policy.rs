@@ -103,6 +103,9 @@ pub enum PolicyCommand {
     New {
         /// The policy's name, which is that of its folder: lower case letters, digits and dashes.
         name: String,
+        /// The slot: route, batch, cache or place.
+        #[arg(long, default_value = "route")]
+        slot: SlotKind,
         /// Where to make the folder.
         #[arg(long, value_name = "DIR", default_value = ".")]
         within: PathBuf,

@@ -53,7 +53,7 @@ pub fn run(command: PolicyCommand) -> anyhow::Result<()> {
             }
             Ok(())
         }
-        PolicyCommand::New { name, within, json } => new::new(&name, &within, json),
+        PolicyCommand::New { name, slot, within, json } => new::new(&name, slot, &within, json),
         PolicyCommand::Test { policy, policy_config, histories, json } => {
             exam::test(&policy, &policy_config, histories, json)
         }

@@ -135,13 +135,19 @@ impl Line {
 
     /// Counts for how long each of those that are left behind has been passed over: held back, or overtaken by one of its group.
     fn note_passed(&mut self, ready: &[Slot], taken: &[bool], orders: &[Order]) {
+        let mut held = vec![false; ready.len()];
+        for order in orders {
+            if let Order::Hold(index) = order {
+                held[*index as usize] = true;
+            }
+        }
         let mut overtakes = [false, false];
         for (usual, &slot) in ready.iter().enumerate().rev() {
             let Some(sequence) = &mut self.slots[slot as usize] else { continue };
             let group = usize::from(sequence.in_prompt());
             if taken[usual] {
                 (overtakes[group], sequence.passed) = (true, 0);
-            } else if overtakes[group] || orders.contains(&Order::Hold(usual as u32)) {
+            } else if overtakes[group] || held[usual] {
                 sequence.passed = sequence.passed.saturating_add(1);
             }
         }

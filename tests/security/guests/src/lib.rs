@@ -3,6 +3,8 @@
 //! A guest implements [`Hostile`] and overrides the method in which it misbehaves. [`Guest`] makes a policy of it; the
 //! count of picks is part of the instance, so a fresh instance is honest again for as long.
 
+pub mod windows;
+
 use std::marker::PhantomData;
 
 use pointsman_sdk::{Chain, Cluster, Decision, InitError, Policy, Pull, Request, RoutePolicy, Waiting};
