@@ -16,6 +16,7 @@
 //! 6. `line`: one chain at work: KV blocks and the prefix cache, sequences, micro-batches, what is in flight.
 //! 7. [`sample`]: a row of logits becomes a token. [`output`], [`stats`]: events and figures.
 //! 8. [`engine`] holds the state, `step` orders the phases of one turn, [`invariant`] names what always holds.
+//! 9. [`placement`], which no request meets: can a plan be carried out that says which server holds which of the model's blocks?
 //!
 //! What always holds: a block is free, idle in the prefix cache, or in use, and nobody else can see a block that a sequence
 //! may still write; a dispatched request has all the KV it can need reserved and is never preempted; a live request is in
@@ -66,6 +67,8 @@ pub mod engine;
 mod step;
 
 pub mod invariant;
+
+pub mod placement;
 
 pub use config::{ChainConfig, ConfigError, EngineConfig, Prefill};
 pub use engine::Engine;

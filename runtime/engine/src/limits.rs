@@ -28,6 +28,8 @@ pub const CHAIN_JOBS_MAX: usize = 256;
 pub const CHAIN_STAGES_MAX: usize = 64;
 /// Tokens of one KV block.
 pub const BLOCK_TOKENS_MAX: u32 = 1024;
+/// Servers of one fleet. A placement plan has at most one range for each.
+pub const SERVERS_MAX: usize = 512;
 /// Prompt tokens in one micro-batch.
 pub const PREFILL_TOKENS_MAX: u32 = 65_536;
 
@@ -36,4 +38,6 @@ const _: () = {
     assert!(DEFER_MICROS_MIN < DEFER_MICROS_MAX);
     // A policy that defers is asked several times before the builtin steps in.
     assert!(DEFER_MICROS_MAX < STARVATION_MICROS);
+    // A path through all stages of a chain can visit each on a server of its own.
+    assert!(CHAIN_STAGES_MAX <= SERVERS_MAX);
 };

@@ -19,8 +19,22 @@ pub(crate) fn guard<R>(
     what: &str,
     body: impl FnOnce(&mut Store<State>) -> Result<R>,
 ) -> std::result::Result<R, Fault> {
+    guard_for(store, fuel, DEADLINE_TICKS, what, body)
+}
+
+/// The same with another deadline.
+///
+/// # Errors
+/// As [`guard`].
+pub(crate) fn guard_for<R>(
+    store: &mut Store<State>,
+    fuel: u64,
+    ticks: u64,
+    what: &str,
+    body: impl FnOnce(&mut Store<State>) -> Result<R>,
+) -> std::result::Result<R, Fault> {
     store.data_mut().journal.start_call();
-    store.set_epoch_deadline(DEADLINE_TICKS);
+    store.set_epoch_deadline(ticks);
     let outcome = store.set_fuel(fuel).and_then(|()| body(store));
     store.data_mut().fuel_used = fuel - store.get_fuel().unwrap_or(0).min(fuel);
     outcome.map_err(|error| fault(store.data(), what, &error))

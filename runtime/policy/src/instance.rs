@@ -5,20 +5,22 @@
 use std::sync::Arc;
 
 use pointsman_engine::decision::{Fault, FaultClass};
+use pointsman_engine::placement::{Fleet, Model, Workload};
 use pointsman_engine::port::{Pick, Pull};
 use pointsman_engine::snapshot::Snapshot;
 use pointsman_engine::window::{Ask, Kind};
 use wasmtime::{ResourceLimiter, Result, Store};
 
-use crate::call::guard;
+use crate::call::{guard, guard_for};
 use crate::compile::Compiled;
 use crate::figures::Figures;
 use crate::journal::{Journal, Quota};
 use crate::kind::SlotKind;
 use crate::limits::{
-    COLD_FUEL, CORE_INSTANCES_MAX, FUEL_PER_WORD, HOT_FUEL, MEMORIES_MAX, MEMORY_BYTES_MAX, RESULT_BYTES_MAX,
-    TABLE_ELEMENTS_MAX, TABLES_MAX,
+    COLD_FUEL, CORE_INSTANCES_MAX, FUEL_PER_WORD, HOT_FUEL, MEMORIES_MAX, MEMORY_BYTES_MAX, PLACE_DEADLINE_TICKS,
+    PLACE_FUEL, PLACE_MEMORY_BYTES_MAX, PLACE_RESULT_BYTES_MAX, RESULT_BYTES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX,
 };
+use crate::place::Proposal;
 use crate::versions::v0_1::{Exports, RawDescriptor, Saved, Score};
 
 /// What the host keeps for one instance.
@@ -41,11 +43,12 @@ pub(crate) struct GrowthDenied {
     limit: usize,
 }
 
-struct Meter;
+/// Bytes of linear memory.
+struct Meter(usize);
 
 impl ResourceLimiter for Meter {
     fn memory_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> Result<bool> {
-        let limit = MEMORY_BYTES_MAX;
+        let limit = self.0;
         if desired > limit {
             return Err(GrowthDenied { what: "memory", desired, unit: "bytes", limit }.into());
         }
@@ -93,10 +96,14 @@ impl Instance {
         quota: Arc<Quota>,
         figures: Arc<Figures>,
     ) -> std::result::Result<Self, Fault> {
-        let state = State { journal: Journal::new(name, quota), figures, fuel_used: 0, meter: Meter };
+        let (memory, result) = match slot {
+            SlotKind::Place => (PLACE_MEMORY_BYTES_MAX, PLACE_RESULT_BYTES_MAX),
+            _ => (MEMORY_BYTES_MAX, RESULT_BYTES_MAX),
+        };
+        let state = State { journal: Journal::new(name, quota), figures, fuel_used: 0, meter: Meter(memory) };
         let mut store = Store::new(code.pre.engine(), state);
         store.limiter(|state| &mut state.meter);
-        store.set_hostcall_fuel(RESULT_BYTES_MAX);
+        store.set_hostcall_fuel(result);
         store.set_max_component_handles(0);
         let exports = guard(&mut store, COLD_FUEL, "instantiate", |store| {
             let instance = code.pre.instantiate(&mut *store)?;
@@ -173,6 +180,20 @@ impl Instance {
     pub(crate) fn format(&mut self, who: [u32; 4], pressure: u32, offered: &[u64]) -> std::result::Result<u32, Fault> {
         let calls = &self.exports.calls;
         guard(&mut self.store, hot(offered), "format", |store| calls.format(store, who, pressure, offered))
+    }
+
+    /// A plan, not yet checked.
+    pub(crate) fn propose(
+        &mut self,
+        model: &Model,
+        workload: &Workload,
+        fleet: &Fleet,
+    ) -> std::result::Result<Proposal, Fault> {
+        let calls = &self.exports.calls;
+        let outcome = guard_for(&mut self.store, PLACE_FUEL, PLACE_DEADLINE_TICKS, "propose", |store| {
+            calls.propose(store, model, workload, fleet)
+        })?;
+        outcome.map_err(|why| Fault::new(FaultClass::Invalid, format!("propose: {}", crate::journal::escape(&why))))
     }
 
     /// The scores behind a decision.

@@ -10,7 +10,8 @@
 //! 3. [`trust`] says who may bring it; `trial` asks it a few questions; [`host`] holds these steps together and hands out a [`Candidate`];
 //! 4. [`slot`] puts the candidate in charge, or on trial for a share of the requests, between two decisions, and keeps the one
 //!    before it; it takes out one that keeps faulting (`strikes`) or is slower ([`slo`]), and [`quarantine`] remembers it;
-//! 5. [`record`] keeps what was asked and answered; [`replay`] runs it again, through others, live as a shadow, or as an
+//! 5. [`place`] asks placement policies and checks their plans;
+//! 6. [`record`] keeps what was asked and answered; [`replay`] runs it again, through others, live as a shadow, or as an
 //!    explanation; [`exam`] is what authors check their policies with.
 //!
 //! Steps 1 to 3 run on any thread; the slot belongs to the engine's; the log and its readers have their own. Invariants: guest
@@ -37,6 +38,8 @@ pub mod quarantine;
 pub mod refuse;
 mod trial;
 pub mod trust;
+
+pub mod place;
 
 pub mod slo;
 pub mod slot;

@@ -21,6 +21,8 @@ pub const DOOR_STACK_BYTES: usize = 64 << 20;
 pub const CONFIG_BYTES_MAX: usize = 64 << 10;
 /// Linear memory of one instance. A Rust guest starts with 1.1 MiB, most of it shadow stack.
 pub const MEMORY_BYTES_MAX: usize = 16 << 20;
+/// Linear memory of an instance for the slot `place`, which works on whole fleets.
+pub const PLACE_MEMORY_BYTES_MAX: usize = 256 << 20;
 /// Linear memories of one instance.
 pub const MEMORIES_MAX: usize = 1;
 /// Elements of one table.
@@ -33,6 +35,8 @@ pub const CORE_INSTANCES_MAX: usize = 8;
 pub const STACK_BYTES_MAX: usize = 256 << 10;
 /// Data that the guest hands to the host in one call: a result (also what `save` returns) or a log message.
 pub const RESULT_BYTES_MAX: usize = 64 << 10;
+/// The same for a placement plan: a fleet of 512 servers takes 30 KiB for the ranges and as much for each 100 paths of 20 hops.
+pub const PLACE_RESULT_BYTES_MAX: usize = 4 << 20;
 /// Name, version and state schema in a descriptor, each.
 pub const LABEL_BYTES_MAX: usize = 64;
 /// Compiled code of one policy in a file: about ten times the component.
@@ -48,6 +52,8 @@ pub const COMPILED_MAX: usize = 32;
 pub const COLD_FUEL: u64 = 20_000_000;
 /// Fuel of `apply`, `pick` and `pull`: 8 to 22 µs, plus [`FUEL_PER_WORD`]. A scan of 512 chains takes 10,000 units.
 pub const HOT_FUEL: u64 = 200_000;
+/// Fuel of `propose`: 0.8 to 2 s, off the engine's thread.
+pub const PLACE_FUEL: u64 = 20_000_000_000;
 /// Added to [`HOT_FUEL`] for each word that a call hands over.
 pub const FUEL_PER_WORD: u64 = 500;
 
@@ -56,6 +62,9 @@ pub const TICK: Duration = Duration::from_millis(10);
 /// Ticks after which any call is ended. Generous, because a thread can lose the processor in the middle of a call for a tenth of
 /// a second through no fault of the policy; fuel has ended a runaway long before.
 pub const DEADLINE_TICKS: u64 = 200;
+
+/// Ticks for `propose`: far more than its fuel takes on an idle processor.
+pub const PLACE_DEADLINE_TICKS: u64 = 2_000;
 
 /// Fuel that `host.log` costs, plus [`LOG_FUEL_PER_BYTE`]: what the host's own work takes, outside the quota, too.
 pub const LOG_FUEL: u64 = 10_000;
@@ -91,6 +100,9 @@ pub const QUARANTINE_STRIKES: u32 = 3;
 /// Digests with a record.
 pub const QUARANTINED_MAX: usize = 1024;
 
-const _: () = assert!(MEMORY_BYTES_MAX.is_multiple_of(64 << 10), "linear memory grows in pages of 64 KiB");
+const _: () = assert!(
+    PLACE_MEMORY_BYTES_MAX.is_multiple_of(64 << 10) && MEMORY_BYTES_MAX.is_multiple_of(64 << 10),
+    "linear memory grows in pages of 64 KiB"
+);
 const _: () = assert!(RECORD_BATCH_WORDS < RECORD_CHUNK_WORDS);
 const _: () = assert!(LOG_LINE_BYTES_MAX <= RESULT_BYTES_MAX);

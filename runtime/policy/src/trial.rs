@@ -5,12 +5,14 @@
 
 use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
+use pointsman_engine::placement::synth;
 use pointsman_engine::port::{Overlap, Pick, Pull, Waiting};
 use pointsman_engine::snapshot::{ChainView, RouteEvent, Snapshot};
 use pointsman_engine::window::{Ask, Idle, Kind, Ready, Served};
 
 use crate::instance::Instance;
 use crate::kind::SlotKind;
+use crate::place::{no_chains, proposal};
 use crate::refuse::{RefuseReason, Stage};
 use crate::slot::pulled;
 
@@ -24,12 +26,13 @@ pub(crate) fn run(
     config: &str,
     needs_overlap: bool,
 ) -> Result<(), RefuseReason> {
-    scratch.init(config, &view(), None).map_err(|fault| RefuseReason::at(Stage::Init, fault.detail))?;
+    let view = if slot == SlotKind::Place { no_chains() } else { view() };
+    scratch.init(config, &view, None).map_err(|fault| RefuseReason::at(Stage::Init, fault.detail))?;
     let answered = match slot {
         SlotKind::Route => route(scratch, needs_overlap),
         SlotKind::Batch => batch(scratch),
         SlotKind::Cache => cache(scratch),
-        SlotKind::Place => Ok(()),
+        SlotKind::Place => proposal(scratch, &synth::scene(0)).map(drop),
     };
     answered.map_err(|fault| RefuseReason::at(Stage::Trial, fault.detail))
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a helper of a test fails by panicking")]
 
 pub mod natives;
+pub mod scenes;
 
 use std::path::Path;
 

@@ -1,11 +1,15 @@
 //! The shipped policies as native code, from the same sources as their components, behind one interface in words.
 
+use pointsman_engine::placement::synth::Scene;
 use pointsman_engine::port::{Overlap, Pick, Pull, Waiting};
 use pointsman_engine::snapshot::{RouteEvent, Snapshot};
 use pointsman_engine::window::Ask;
 use pointsman_policy::SlotKind;
+use pointsman_policy::place::Proposal;
 use pointsman_sdk::driver::Driver;
-use pointsman_sdk::{BatchPolicy, CachePolicy, Chain, ChainId, Cluster, Evict, Policy, Request, RoutePolicy, Step};
+use pointsman_sdk::{
+    BatchPolicy, CachePolicy, Chain, ChainId, Cluster, Evict, PlacePolicy, Policy, Request, RoutePolicy, Step,
+};
 
 #[path = "../../../plugins/batch-fair/src/lib.rs"]
 mod batch_fair;
@@ -27,6 +31,8 @@ mod jffc;
 mod jiq;
 #[path = "../../../plugins/route-jsq/src/lib.rs"]
 mod jsq;
+#[path = "../../../plugins/place-even/src/lib.rs"]
+mod place_even;
 #[path = "../../../plugins/route-power-of-two/src/lib.rs"]
 mod power_of_two;
 #[path = "../../../plugins/route-round-robin/src/lib.rs"]
@@ -37,6 +43,8 @@ mod sa_jsq;
 mod sed;
 #[path = "../../../plugins/route-slo/src/lib.rs"]
 mod slo;
+
+use crate::scenes;
 
 /// A policy that runs natively. Answers are as they would cross the border of a component.
 pub trait Native {
@@ -159,4 +167,19 @@ fn batch<P: BatchPolicy + 'static>() -> Box<dyn NativeWindow> {
 
 fn cache<P: CachePolicy + 'static>() -> Box<dyn NativeWindow> {
     Box::new(Cache(driver::<P>()))
+}
+
+/// A placement policy that runs natively, asked about one scene after the other.
+pub type Place = Box<dyn FnMut(&Scene) -> Proposal>;
+
+/// Name and start of each shipped placement policy.
+pub const PLACES: &[(&str, fn() -> Place)] = &[("place-even", place::<place_even::Even>)];
+
+fn place<P: PlacePolicy + 'static>() -> Place {
+    let mut driver = driver::<P>();
+    Box::new(move |scene| {
+        let (model, workload, fleet) = scenes::question(scene);
+        let outcome = driver.propose(&model, &workload, &fleet).expect("a shipped policy can work with any question");
+        scenes::proposal(outcome)
+    })
 }

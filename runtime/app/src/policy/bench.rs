@@ -12,9 +12,10 @@ use pointsman_engine::ids::{ChainId, Micros, RequestId};
 use pointsman_engine::port::{Overlap, Pick, Pull, RoutePolicy, Waiting};
 use pointsman_engine::snapshot::{ChainView, RouteEvent, Snapshot};
 use pointsman_engine::window::{Kind, WindowPolicy};
-use pointsman_policy::exam::windows;
 use pointsman_policy::exam::world::World;
-use pointsman_policy::limits::HOT_FUEL;
+use pointsman_policy::exam::{scenes, windows};
+use pointsman_policy::limits::{FUEL_PER_WORD, HOT_FUEL, PLACE_FUEL};
+use pointsman_policy::place::Planner;
 use pointsman_policy::{Artifact, DecisionLog, Guard, PolicyHost, PolicySlot, SlotKind, Tap};
 use serde_json::{Value, json};
 
@@ -35,7 +36,10 @@ pub(super) fn bench(policy: &str, config: &str, as_json: bool) -> anyhow::Result
     for slot in artifact.slots() {
         let subject = Subject { host: &host, artifact: &artifact, slot: *slot, config };
         match slot.window() {
-            _ if *slot == SlotKind::Place => {}
+            _ if *slot == SlotKind::Place => {
+                subject.place(&mut table)?;
+                continue;
+            }
             None => subject.route(&mut table)?,
             Some(kind) => subject.windows(&mut table, kind)?,
         }
@@ -74,6 +78,7 @@ impl Subject<'_> {
     fn windows(&self, table: &mut Table, kind: Kind) -> anyhow::Result<()> {
         for entries in [2, 16, 64, 256].into_iter().filter(|entries| *entries <= kind.entries_max()) {
             let (ask, window) = windows::sized(&mut World::new(7, 1), kind, entries as u32);
+            table.budget = HOT_FUEL + FUEL_PER_WORD * window.len() as u64;
             let name = |who: &str| format!("{}, {entries} in the window, {who}", windows::call(kind));
             let mut measure = |who: &str, slot: &mut PolicySlot| {
                 let mut answer = Vec::new();
@@ -91,6 +96,22 @@ impl Subject<'_> {
             measure("wasm, recorded", &mut self.in_charge(tap)?);
             log.sync();
             measure("native builtin", &mut PolicySlot::new(self.slot, Tap::default(), Arc::default()));
+        }
+        Ok(())
+    }
+
+    /// Proposals for the first fleets of some sizes.
+    fn place(&self, table: &mut Table) -> anyhow::Result<()> {
+        table.budget = PLACE_FUEL;
+        for servers in [4, 16, 64] {
+            let candidate = self.host.prepare(self.slot, self.artifact, self.config)?;
+            let mut scenes = (0..10_000).map(|seed| scenes::scene(seed, candidate.descriptor().needs_links));
+            let Some(scene) = scenes.find(|scene| scene.fleet.servers.len() == servers) else { continue };
+            let mut planner = Planner::new(candidate)?;
+            table.measure(&format!("propose, {servers} servers, wasm"), 1, BATCHES, || {
+                drop(black_box(planner.propose(black_box(&scene))));
+                planner.fuel_used()
+            });
         }
         Ok(())
     }
@@ -175,6 +196,8 @@ fn view(chains: u32) -> Snapshot {
 /// Rows as they come, or all of them as JSON at the end.
 struct Table {
     as_json: bool,
+    /// Fuel that the calls of the next rows may use.
+    budget: u64,
     rows: Vec<Value>,
 }
 
@@ -183,7 +206,7 @@ impl Table {
         if !as_json {
             println!("{:<42} {:>9} {:>9} {:>9} {:>9} {:>8}", "ns a call", "min", "median", "p99", "fuel", "budget");
         }
-        Self { as_json, rows: Vec::new() }
+        Self { as_json, budget: HOT_FUEL, rows: Vec::new() }
     }
 
     /// Times up to `batches` of so many calls; a call answers the fuel that it took.
@@ -206,7 +229,8 @@ impl Table {
             self.rows.push(json!({ "what": what, "min_ns": min, "median_ns": median, "p99_ns": p99, "fuel": fuel }));
             return;
         }
-        let share = if fuel == 0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * fuel as f64 / HOT_FUEL as f64) };
+        let share =
+            if fuel == 0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * fuel as f64 / self.budget as f64) };
         println!("{what:<42} {min:>9.0} {median:>9.0} {p99:>9.0} {fuel:>9} {share:>8}");
     }
 

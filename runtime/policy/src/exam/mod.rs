@@ -3,6 +3,7 @@
 //! `pointsman policy test` runs it for authors; the tests of the shipped policies run it, too. A server's own checks (`trial`,
 //! the rehearsal) are quicker and see less.
 
+pub mod scenes;
 pub mod traffic;
 pub mod windows;
 pub mod world;
@@ -57,6 +58,17 @@ impl Property {
     ];
 }
 
+impl Property {
+    /// Those that a policy in this slot can have or lack.
+    pub fn of(slot: SlotKind) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |property| match property {
+            Self::IgnoresUnknownEvents => matches!(slot, SlotKind::Route | SlotKind::Batch),
+            Self::ServesEverybody => slot != SlotKind::Place,
+            _ => true,
+        })
+    }
+}
+
 impl fmt::Display for Property {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -106,8 +118,11 @@ pub fn examine(
     let policy = host.prepare(slot, artifact, config)?.policy;
     let mut report = Report { histories, ..Report::default() };
     for seed in 0..histories {
-        let exam = History::new(&policy, slot, seed);
-        if let Err(finding) = exam.check(&mut report) {
+        let found = match slot {
+            SlotKind::Place => scenes::check(&policy, seed, &mut report),
+            slot => History::new(&policy, slot, seed).check(&mut report),
+        };
+        if let Err(finding) = found {
             report.note(seed, finding);
         }
     }

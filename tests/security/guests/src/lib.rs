@@ -3,6 +3,7 @@
 //! A guest implements [`Hostile`] and overrides the method in which it misbehaves. [`Guest`] makes a policy of it; the
 //! count of picks is part of the instance, so a fresh instance is honest again for as long.
 
+pub mod place;
 pub mod windows;
 
 use std::marker::PhantomData;

@@ -1,15 +1,18 @@
 //! The calls of each slot, flat: scalars, and lists of words that are copied as memory.
 
+use pointsman_engine::placement::{Fleet, Model, Workload};
 use pointsman_engine::port::{Pick, Pull};
 use pointsman_engine::window::Ask;
 use wasmtime::component::{Instance, TypedFunc};
 use wasmtime::error::Context as _;
 use wasmtime::{Result, Store};
 
+use super::place::{Outcome, ProposeParams, Proposed};
 use super::records::Score;
-use super::{BATCH, CACHE, ROUTE, export};
+use super::{BATCH, CACHE, PLACE, ROUTE, export};
 use crate::instance::State;
 use crate::kind::SlotKind;
+use crate::place::Proposal;
 
 type ApplyParams<'a> = (u64, &'a [u64]);
 type PickParams = (u64, u64, u64, u32, u32, u32, u32, u64, u64, u32);
@@ -23,6 +26,7 @@ pub(crate) enum Calls {
     Route(Route),
     Batch(Batch),
     Cache(Cache),
+    Place(Place),
 }
 
 pub(crate) struct Route {
@@ -43,6 +47,10 @@ pub(crate) struct Cache {
     format: TypedFunc<FormatParams<'static>, (u32,)>,
 }
 
+pub(crate) struct Place {
+    propose: TypedFunc<ProposeParams, Proposed>,
+}
+
 impl Calls {
     pub(super) fn find(store: &mut Store<State>, instance: &Instance, slot: SlotKind) -> Result<Self> {
         Ok(match slot {
@@ -61,7 +69,7 @@ impl Calls {
                 victims: export(store, instance, CACHE, "victims")?,
                 format: export(store, instance, CACHE, "format")?,
             }),
-            SlotKind::Place => wasmtime::bail!("the slot `place` is asked elsewhere"),
+            SlotKind::Place => Self::Place(Place { propose: export(store, instance, PLACE, "propose")? }),
         })
     }
 
@@ -74,7 +82,7 @@ impl Calls {
     pub(crate) fn apply(&self, store: &mut Store<State>, seq: u64, words: &[u64]) -> Result<()> {
         match self {
             Self::Route(Route { apply, .. }) | Self::Batch(Batch { apply, .. }) => apply.call(store, (seq, words)),
-            Self::Cache(_) => Ok(()),
+            Self::Cache(_) | Self::Place(_) => Ok(()),
         }
     }
 
@@ -110,9 +118,26 @@ impl Calls {
         match self {
             Self::Batch(batch) => answer.extend(batch.step.call(store, flat)?.0),
             Self::Cache(cache) => answer.extend(cache.victims.call(store, flat)?.0.into_iter().map(u64::from)),
-            Self::Route(_) => wasmtime::bail!("this instance serves another slot"),
+            Self::Route(_) | Self::Place(_) => wasmtime::bail!("this instance serves another slot"),
         }
         Ok(())
+    }
+
+    /// The plan is not checked. The inner error is the policy's own.
+    pub(crate) fn propose(
+        &self,
+        store: &mut Store<State>,
+        model: &Model,
+        workload: &Workload,
+        fleet: &Fleet,
+    ) -> Result<std::result::Result<Proposal, String>> {
+        let Self::Place(place) = self else { wasmtime::bail!("this instance serves another slot") };
+        let (outcome,) = place.propose.call(store, (model.into(), workload.into(), fleet.into()))?;
+        Ok(outcome.map_err(String::from).map(|outcome| match outcome {
+            Outcome::Keep => Proposal::Keep,
+            Outcome::Replace(plan) => Proposal::Replace(plan.into()),
+            Outcome::Infeasible(why) => Proposal::Infeasible(why),
+        }))
     }
 
     /// One word for each format that is offered.

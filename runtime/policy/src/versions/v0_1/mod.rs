@@ -5,6 +5,7 @@
 //! of words, which is copied as memory.
 
 mod calls;
+mod place;
 mod records;
 
 use pointsman_engine::snapshot::Snapshot;
