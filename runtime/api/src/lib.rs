@@ -23,5 +23,5 @@ mod sse;
 mod state;
 pub mod text;
 
-pub use server::{router, serve};
+pub use server::{Routes, router, serve};
 pub use state::ApiState;

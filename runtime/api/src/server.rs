@@ -33,20 +33,37 @@ use crate::state::ApiState;
 const QUIET: [&str; 4] = ["/health", "/health/live", "/health/ready", "/metrics"];
 const REQUEST_ID: &str = "x-request-id";
 
-/// All routes over `state`. The peer's address must be in the request's `ConnectInfo`, as [`serve`] puts it there.
-pub fn router(state: ApiState) -> Router {
-    Router::new()
-        .route("/v1/models", get(models::list))
-        .route("/v1/models/{*id}", get(models::one))
-        .route("/v1/chat/completions", post(chat::handle))
-        .route("/v1/completions", post(completions::handle))
-        .route("/tokenize", post(tokens::tokenize))
-        .route("/detokenize", post(tokens::detokenize))
+/// Which routes a listener offers. Health and metrics are on each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routes {
+    /// All of them.
+    All,
+    /// Those of clients.
+    Clients,
+    /// Those of operators.
+    Admin,
+}
+
+/// The routes over `state`. The peer's address must be in the request's `ConnectInfo`, as [`serve`] puts it there.
+pub fn router(state: ApiState, routes: Routes) -> Router {
+    let mut router = Router::new()
         .route("/health", get(ready))
         .route("/health/ready", get(ready))
         .route("/health/live", get(live))
-        .route("/metrics", get(metrics))
-        .merge(admin::routes(state.clone()))
+        .route("/metrics", get(metrics));
+    if routes != Routes::Admin {
+        router = router
+            .route("/v1/models", get(models::list))
+            .route("/v1/models/{*id}", get(models::one))
+            .route("/v1/chat/completions", post(chat::handle))
+            .route("/v1/completions", post(completions::handle))
+            .route("/tokenize", post(tokens::tokenize))
+            .route("/detokenize", post(tokens::detokenize));
+    }
+    if routes != Routes::Clients {
+        router = router.merge(admin::routes(state.clone()));
+    }
+    router
         .fallback(unknown_route)
         // Bodies are read by `parse`, which has limits of its own.
         .layer(DefaultBodyLimit::disable())

@@ -120,7 +120,7 @@ pub struct SwapOptions {
     pub rehearse: bool,
     /// Whether it is taken out after too many faults, or when it lets requests starve.
     pub guard_faults: bool,
-    /// By how much a policy on trial may be slower, as a fraction.
+    /// By how much it may be slower than the one beside it on trial, or otherwise than the one before it, as a fraction.
     pub slo_margin: f64,
     /// Requests after which a trial has passed.
     pub slo_requests: u32,
@@ -134,7 +134,7 @@ impl Default for SwapOptions {
             mode: Mode::Active,
             rehearse: true,
             guard_faults: true,
-            slo_margin: 0.05,
+            slo_margin: 1.0,
             slo_requests: 2_000,
             promote: false,
         }

@@ -220,7 +220,8 @@ fn known_slot(slot: &str) -> Result<SlotKind, SwapError> {
 
 fn guard(options: SwapOptions) -> Guard {
     let slo = Slo { margin: options.slo_margin, requests: options.slo_requests };
-    Guard { faults: options.guard_faults, slo, promote: options.promote }
+    let watch = (options.mode == Mode::Active).then_some(options.slo_margin);
+    Guard { faults: options.guard_faults, slo, promote: options.promote, watch }
 }
 
 fn card(card: &PolicyCard) -> PolicyInfo {

@@ -78,6 +78,9 @@ pub struct ServeArgs {
     /// Seed of the policies' random numbers.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+    /// Address of /admin and nothing else of the interface; without one, it is on --listen, too.
+    #[arg(long, value_name = "ADDRESS")]
+    pub admin_listen: Option<SocketAddr>,
     /// File that holds the token for /admin; without one, /admin answers to this machine only.
     #[arg(long, value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,

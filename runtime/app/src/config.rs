@@ -41,6 +41,8 @@ pub struct ServeConfig {
     pub policies: BTreeMap<SlotKind, String>,
     /// Seed of the policies' random numbers.
     pub seed: u64,
+    /// Address of the admin endpoints, if it is one of their own.
+    pub admin_listen: Option<SocketAddr>,
     /// Token of the admin endpoints.
     pub admin_token: Option<String>,
     /// Who may bring policies.
@@ -68,6 +70,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             max_context: args.max_context,
             policies: slots(&args.policy)?,
             seed: args.seed,
+            admin_listen: args.admin_listen,
             admin_token: args.admin_token_file.as_deref().map(read_token).transpose()?,
             trust: trust(&args.trust)?,
             drain_timeout: Duration::from_secs(args.drain_timeout),

@@ -203,7 +203,7 @@ impl Driver {
         let now = self.now();
         let Some(reader) = self.readers.get_mut(&id) else { return };
         if let Some(sample) = reader.note(&event, now) {
-            self.slots.route.observe(id, sample);
+            self.slots.observe(id, sample);
         }
         let gone = reader.events.try_send(event).is_err();
         if last {

@@ -5,14 +5,15 @@
 //! signal drains (running requests finish, new ones get 503), a second one, or the drain's deadline, ends what is left.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, ensure};
-use pointsman_api::ApiState;
 use pointsman_api::service::{ModelInfo, PolicySource};
 use pointsman_api::text::ModelText;
+use pointsman_api::{ApiState, Routes};
 use pointsman_engine::ids::ChainId;
 use pointsman_engine::request::ModelLimits;
 use pointsman_engine::{ChainConfig, Engine, EngineConfig, Prefill};
@@ -65,20 +66,33 @@ pub fn run(config: ServeConfig) -> anyhow::Result<()> {
 
 async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let started = Instant::now();
-    let listener = TcpListener::bind(config.listen).await.with_context(|| {
-        format!("listen on {} (another server may use it; choose another address with --listen)", config.listen)
-    })?;
+    let listener = listen(config.listen, "--listen").await?;
+    let admin = match config.admin_listen {
+        Some(address) => Some(listen(address, "--admin-listen").await?),
+        None => None,
+    };
     let address = listener.local_addr()?;
     let app = Arc::new(App::new(policy_host()?, config.trust.clone()));
     let state = ApiState::new(Arc::clone(&app) as _, Arc::clone(&app) as _, config.admin_token.clone());
     let drain_timeout = config.drain_timeout;
 
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let closed = async move {
-        // A dropped sender means the same as a sent word.
-        let _ = stopped.await;
+    let (stop, stopped) = tokio::sync::watch::channel(());
+    let http = |listener, routes| {
+        let mut stopped = stopped.clone();
+        let closed = async move {
+            // A dropped sender is the word.
+            let _ = stopped.changed().await;
+        };
+        tokio::spawn(pointsman_api::serve(listener, pointsman_api::router(state.clone(), routes), closed))
     };
-    let http = tokio::spawn(pointsman_api::serve(listener, pointsman_api::router(state.clone()), closed));
+    let mut listeners = Vec::new();
+    if let Some(admin) = admin {
+        eprintln!("admin on http://{}", admin.local_addr()?);
+        listeners.push(http(admin, Routes::Admin));
+        listeners.push(http(listener, Routes::Clients));
+    } else {
+        listeners.push(http(listener, Routes::All));
+    }
 
     let mut signals = Signals::new()?;
     let loading = {
@@ -94,13 +108,25 @@ async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     signals.next().await;
     drain(&app, &mut signals, drain_timeout).await;
     drop(stop);
-    let Ok(closed) = tokio::time::timeout(CLOSE_TIMEOUT, http).await else {
+    let closed = async {
+        for listener in listeners {
+            listener.await.context("the HTTP server panicked")??;
+        }
+        anyhow::Ok(())
+    };
+    let Ok(closed) = tokio::time::timeout(CLOSE_TIMEOUT, closed).await else {
         eprintln!("some clients did not take the end of their answers; their connections are cut");
         return Ok(());
     };
-    closed.context("the HTTP server panicked")??;
+    closed?;
     drop(app);
     engine.join().map_err(|_| anyhow!("the engine's thread panicked"))
+}
+
+async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("listen on {address} (another server may use it; choose another address with {flag})"))
 }
 
 /// Lets running requests finish; a second signal or the deadline ends them.

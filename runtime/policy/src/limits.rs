@@ -89,6 +89,9 @@ pub const RECORD_BATCH_WORDS: usize = 1 << 10;
 /// Batches that may wait for the recorder, and for a shadow; more are dropped, and the gap is noted.
 pub const RECORD_BATCHES_MAX: usize = 256;
 
+/// Requests before a swap, and after it, whose times are compared.
+pub const WATCH_REQUESTS_MAX: usize = 512;
+
 /// Faults in a row after which a policy is taken out.
 pub const STRIKES_MAX: u32 = 3;
 /// Good answers that make up for one fault: a policy that faults more often than that in the long run is taken out, too.

@@ -186,7 +186,7 @@ impl Server {
     #[must_use]
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.send("GET", "/metrics", "text/plain", &[]).text;
-        let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
+        let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{', ',']));
         let values: Vec<f64> =
             text.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
         assert!(!values.is_empty(), "no metric {name} in\n{text}");

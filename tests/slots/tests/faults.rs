@@ -21,8 +21,12 @@ fn slot(host: &PolicyHost, name: &str, guard: Guard) -> PolicySlot {
     slot
 }
 
-const SUFFERED: Guard =
-    Guard { faults: false, slo: pointsman_policy::slo::Slo { margin: 0.05, requests: 100 }, promote: false };
+const SUFFERED: Guard = Guard {
+    faults: false,
+    slo: pointsman_policy::slo::Slo { margin: 0.05, requests: 100 },
+    promote: false,
+    watch: None,
+};
 
 #[test]
 fn one_call_in_ten_traps_and_nothing_is_lost() {

@@ -29,7 +29,7 @@ fn traffic(host: &PolicyHost, decisions: u64) -> (Traffic, DecisionLog) {
     let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
     let mut traffic =
         pointsman_slots::traffic(PolicySlot::new(SlotKind::Route, tap, Arc::clone(host.quarantine())), 4, 11);
-    let guard = Guard { faults: false, slo: Slo { margin: 9.0, requests: u32::MAX }, promote: false };
+    let guard = Guard { faults: false, slo: Slo { margin: 9.0, requests: u32::MAX }, promote: false, watch: None };
     let round = decisions / 20;
     for swap in 0.. {
         if traffic.engine.stats().decisions_total >= decisions {

@@ -71,7 +71,7 @@ fn trial(host: &PolicyHost, challenger: Artifact, slowness: f64, seed: u64) -> O
     let guard = Guard { slo: Slo { margin: 0.05, requests: 1_000 }, ..Guard::default() };
     let candidate = host.prepare(SlotKind::Route, &challenger, "").unwrap();
     let digest = candidate.digest();
-    drop(traffic.slots.route.challenge(candidate, 5_000, guard));
+    drop(traffic.slots.route.challenge(candidate, 5_000, guard).unwrap());
     while traffic.slots.route.report().challenger.is_some_and(|trial| trial.requests < 1_000) {
         traffic.run(traffic.sent() + 50, 3);
     }
@@ -98,6 +98,41 @@ fn a_policy_on_trial_against_itself_is_rolled_back_less_than_once_in_a_hundred()
     let rolled_back =
         (0..trials).filter_map(|seed| trial(&host, shipped("route-round-robin"), 1.2, 1_000 + seed)).count();
     assert!((rolled_back as u64) * 100 <= trials, "{rolled_back} of {trials}");
+}
+
+/// Swaps `next` in after 600 requests under `route-jsq`, on two chains of which the first is eight times slower. Says why it was
+/// rolled back within 600 more, if it was.
+fn watched(host: &PolicyHost, next: &Artifact, seed: u64) -> Option<String> {
+    let mut traffic = pointsman_slots::traffic(recorded(host, 0).0, 2, seed);
+    traffic.slowness[0] = 8.0;
+    let candidate = |artifact: &Artifact| host.prepare(SlotKind::Route, artifact, "").unwrap();
+    drop(traffic.slots.route.swap_in(candidate(&shipped("route-jsq")), Guard::default()));
+    traffic.run(600, 3);
+    let next = candidate(next);
+    let digest = next.digest();
+    drop(traffic.slots.route.swap_in(next, Guard { watch: Some(1.0), ..Guard::default() }));
+    traffic.run(1_200, 3);
+    assert_eq!(traffic.failed, 0);
+    host.quarantine().clear(digest);
+    traffic.slots.route.take_notices().first().map(|notice| notice.reason.clone())
+}
+
+#[test]
+fn a_policy_that_makes_requests_slower_than_before_is_rolled_back_without_a_trial() {
+    let host = pointsman_slots::host();
+    for seed in 0..3 {
+        let why = watched(&host, &hostile("always-first"), seed).expect("a verdict");
+        assert!(why.contains("longer") && why.contains("than before"), "{why}");
+    }
+}
+
+/// `POINTSMAN_LONG=1000` for a thousand swaps.
+#[test]
+fn a_policy_after_itself_is_rolled_back_less_than_once_in_a_hundred() {
+    let host = pointsman_slots::host();
+    let swaps = amount(20);
+    let rolled_back = (0..swaps).filter_map(|seed| watched(&host, &shipped("route-jsq"), 500 + seed)).count();
+    assert!((rolled_back as u64) * 100 <= swaps, "{rolled_back} of {swaps}");
 }
 
 #[test]

@@ -3,13 +3,16 @@
 //! `POINTSMAN_LONG=100000 cargo test --release --workspace --test windows every_window` runs so many histories of each policy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a helper of a test fails by panicking")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pointsman_engine::window::WindowPolicy;
+use pointsman_policy::exam::traffic::Traffic;
 use pointsman_policy::exam::windows;
 use pointsman_policy::exam::world::World;
-use pointsman_policy::{Guard, PolicySlot, SlotKind, Tap};
-use pointsman_slots::{amount, natives, shipped};
+use pointsman_policy::replay::Replay;
+use pointsman_policy::{Artifact, DecisionLog, Digest, Guard, PolicySlot, SlotKind, Slots, Tap};
+use pointsman_slots::{amount, hostile, natives, shipped};
 
 #[test]
 fn every_window_is_answered_in_wasm_as_natively() {
@@ -54,5 +57,101 @@ fn fcfs_and_lru_in_wasm_decide_as_the_builtin_does() {
             question.builtin(&ask, window.len() / question.words(), &mut builtin);
             assert_eq!(answer, builtin, "{name}, step {step}: {ask:?}");
         }
+    }
+}
+
+/// `POINTSMAN_LONG=100000` for so many requests.
+#[test]
+fn a_log_of_batching_and_evictions_is_decided_again_bit_for_bit() {
+    let host = pointsman_slots::host();
+    let (mut taps, mut logs) = (BTreeMap::new(), BTreeMap::new());
+    for slot in SlotKind::LIVE {
+        let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
+        taps.insert(slot, tap);
+        logs.insert(slot, log);
+    }
+    let slots = Slots::new(|slot| taps.remove(&slot).unwrap(), &Arc::default());
+    let mut traffic = Traffic::new(slots, 2, 5).unwrap();
+    let guard = Guard { faults: false, ..Guard::default() };
+    let batches = ["batch-fcfs", "batch-fair", "batch-priority", "batch-srpt"].map(shipped);
+    let caches = ["cache-lru", "cache-cost-aware"].map(shipped);
+    let hostile = ["window-trap", "window-loop", "window-flood", "window-hold"].map(hostile);
+    let rounds = amount(1_000) / 50;
+    for round in 0..rounds as usize {
+        let faulty = (round % 3 == 2).then(|| &hostile[round / 3 % hostile.len()]);
+        for (slot, honest) in [(SlotKind::Batch, &batches[round % 4]), (SlotKind::Cache, &caches[round % 2])] {
+            let candidate = host.prepare(slot, faulty.unwrap_or(honest), "").unwrap();
+            drop(traffic.slots.get(slot).unwrap().swap_in(candidate, guard));
+        }
+        traffic.run(traffic.sent() + 50, 24);
+    }
+    assert_eq!((traffic.answered, traffic.failed), (rounds * 50, 0));
+
+    let known = |digest: Digest| {
+        let found = batches.iter().chain(&caches).chain(&hostile).find(|artifact| artifact.digest() == digest)?;
+        // They were built as components, so the digest is that of the component.
+        Artifact::new(found.component()).ok()
+    };
+    let stats = traffic.engine.stats().clone();
+    for (slot, stats) in [(SlotKind::Batch, stats.batch), (SlotKind::Cache, stats.cache)] {
+        traffic.slots.get(slot).unwrap().flush();
+        logs[&slot].sync();
+        let mut replay = Replay::new(&host, &known);
+        for frame in logs[&slot].export().frames() {
+            let (number, frame) = frame.unwrap();
+            replay.step(number, &frame).unwrap();
+        }
+        let report = replay.report();
+        assert_eq!((report.differences, report.skipped), (0, 0), "{slot}: {report:?}");
+        // After a fault the builtin goes on alone until the next turn.
+        assert!(report.decisions <= stats.decisions_total && report.decisions * 10 > stats.decisions_total * 9);
+        assert!(report.faults > 10, "{slot}: {report:?}");
+    }
+}
+
+#[test]
+fn a_rehearsal_finds_what_could_not_be_carried_out() {
+    let host = pointsman_slots::host();
+    let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
+    let slots = Slots { batch: PolicySlot::new(SlotKind::Batch, tap, Arc::default()), ..Slots::default() };
+    let mut traffic = Traffic::new(slots, 2, 6).unwrap();
+    drop(
+        traffic
+            .slots
+            .batch
+            .swap_in(host.prepare(SlotKind::Batch, &shipped("batch-fcfs"), "").unwrap(), Guard::default()),
+    );
+    traffic.run(200, 24);
+    traffic.slots.batch.flush();
+    log.sync();
+    let rehearse =
+        |artifact: &Artifact| host.rehearse(&host.prepare(SlotKind::Batch, artifact, "").unwrap(), &log.newest());
+    let same = rehearse(&shipped("batch-fcfs")).unwrap();
+    assert!(same.decisions > 100 && same.agreed == same.decisions, "{same:?}");
+    let other = rehearse(&shipped("batch-srpt")).unwrap();
+    assert!(other.is_clean() && other.agreed < other.decisions, "{other:?}");
+    for (name, words) in [("window-forge", "index"), ("window-loop", "fuel"), ("window-twice", "named twice")] {
+        let refusal = rehearse(&hostile(name)).unwrap_err();
+        assert!(refusal.to_string().contains(words), "{name}: {refusal}");
+    }
+}
+
+#[test]
+fn swaps_at_full_load_leave_nothing_to_the_builtin() {
+    let host = pointsman_slots::host();
+    let mut traffic = Traffic::new(Slots::default(), 2, 7).unwrap();
+    let names = ["batch-fcfs", "batch-fair", "batch-priority", "batch-srpt"];
+    for swap in 0..amount(100) as usize {
+        let batch = host.prepare(SlotKind::Batch, &shipped(names[swap % 4]), "").unwrap();
+        drop(traffic.slots.batch.swap_in(batch, Guard::default()));
+        let cache = ["cache-lru", "cache-cost-aware"][swap % 2];
+        let cache = host.prepare(SlotKind::Cache, &shipped(cache), "").unwrap();
+        drop(traffic.slots.cache.swap_in(cache, Guard::default()));
+        traffic.run(traffic.sent() + 10, 24);
+    }
+    let stats = traffic.engine.stats();
+    assert_eq!(traffic.failed, 0);
+    for stats in [stats.batch, stats.cache] {
+        assert_eq!(stats.fallbacks_total.iter().sum::<u64>(), 0, "{stats:?}");
     }
 }

@@ -7,7 +7,7 @@
 //! percent               share of a trial, above 0 up to 100; default 10
 //! rehearse              default true
 //! guard_faults          default true
-//! slo_margin_percent    0 to 1000, default 5
+//! slo_margin_percent    0 to 1000, default 5 for a trial, 100 otherwise
 //! slo_requests          64 to 1,000,000, default 2000
 //! promote               default false
 //! signature             who vouches for it, a text as `policy sign` makes it
@@ -24,6 +24,9 @@ use crate::service::{Mode, PolicySource, Swap, SwapOptions};
 
 const NAMES: &str =
     "policy, config, mode, percent, rehearse, guard_faults, slo_margin_percent, slo_requests, promote and signature";
+
+/// By how much a policy on trial may be slower, unless the caller says.
+const TRIAL_MARGIN: f64 = 0.05;
 
 /// What was given, wherever it stood.
 #[derive(Default)]
@@ -56,7 +59,9 @@ impl Given {
             let why = "promote: a trial of all requests has nothing to be compared with; choose a smaller percent";
             return Err(ApiError::invalid("promote", why));
         }
-        let margin = self.slo_margin_percent.unwrap_or(usual.slo_margin * 100.0);
+        // On trial both arms see the same load; before and after a swap do not.
+        let margin = if matches!(mode, Mode::Trial(_)) { TRIAL_MARGIN } else { usual.slo_margin };
+        let margin = self.slo_margin_percent.unwrap_or(margin * 100.0);
         let requests = self.slo_requests.unwrap_or(usual.slo_requests);
         Ok(SwapOptions {
             mode,

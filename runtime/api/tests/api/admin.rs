@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::Request;
-use pointsman_api::router;
+use pointsman_api::{Routes, router};
 use serde_json::{Value, json};
 
 use crate::fake::{Answer, Fake, Script, get, send, state};
@@ -17,7 +17,7 @@ const SLOT: &str = "/admin/v1/slots/route";
 fn server(token: Option<&str>) -> Router {
     let fake: Arc<Fake> = Fake::new(Script::Play(vec![]));
     // Policies can be changed while the model is being loaded.
-    router(state(&fake, token))
+    router(state(&fake, token), Routes::All)
 }
 
 async fn call(app: &Router, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Answer {
@@ -37,6 +37,22 @@ async fn from(app: &Router, peer: &str, headers: &[(&str, &str)]) -> Answer {
         request = request.header(*name, *value);
     }
     send(app, request.body(Body::empty()).unwrap()).await
+}
+
+#[tokio::test]
+async fn operators_may_have_a_listener_of_their_own() {
+    let fake = Fake::new(Script::Play(Vec::new()));
+    let (clients, admin) = (Routes::Clients, Routes::Admin);
+    for (routes, path, status) in [
+        (clients, "/v1/models", 200),
+        (clients, "/admin/v1/policies", 404),
+        (admin, "/v1/models", 404),
+        (admin, "/admin/v1/policies", 200),
+        (clients, "/metrics", 200),
+        (admin, "/health/live", 200),
+    ] {
+        assert_eq!(get(&router(state(&fake, None), routes), path).await.status, status, "{routes:?} {path}");
+    }
 }
 
 #[tokio::test]

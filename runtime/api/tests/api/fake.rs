@@ -13,7 +13,7 @@ use pointsman_api::service::{
     Readiness, Service, SlotState, Submission, Swap, SwapError, SwapOptions,
 };
 use pointsman_api::text::{ModelText, VocabularySource};
-use pointsman_api::{ApiState, router};
+use pointsman_api::{ApiState, Routes, router};
 use pointsman_engine::ids::RequestId;
 use pointsman_engine::output::{Event, Finish, Logprob};
 use pointsman_engine::request::{ModelLimits, Reject, Request};
@@ -271,7 +271,7 @@ pub fn app(fake: &Arc<Fake>) -> Router {
     let state = state(fake, None);
     let limits = ModelLimits { context_tokens: CONTEXT, vocab: VOCAB };
     assert!(state.set_model(ModelInfo { id: MODEL.into(), created: 1, limits }, model_text()));
-    router(state)
+    router(state, Routes::All)
 }
 
 /// The events of a whole answer: one token a byte.

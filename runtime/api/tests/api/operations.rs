@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use axum::body::Body;
 use axum::http::Request;
-use pointsman_api::router;
 use pointsman_api::service::Readiness;
+use pointsman_api::{Routes, router};
 use pointsman_engine::decision::FaultClass;
 use pointsman_engine::output::Finish;
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::fake::{CONTEXT, Fake, MODEL, Script, app, get, post, says, send, stat
 #[tokio::test]
 async fn health_tells_loading_ready_and_draining_apart() {
     let fake = Fake::new(Script::Play(says("ok", Finish::Stop)));
-    let loading = router(state(&fake, None));
+    let loading = router(state(&fake, None), Routes::All);
     let ready = app(&fake);
     for (app, readiness, status, word) in [
         (&loading, Readiness::Loading, 503, "loading"),
@@ -46,7 +46,10 @@ async fn health_tells_loading_ready_and_draining_apart() {
 #[tokio::test]
 async fn the_served_model_is_listed_once_loaded() {
     let fake = Fake::new(Script::Play(vec![]));
-    assert_eq!(get(&router(state(&fake, None)), "/v1/models").await.json(), json!({"object": "list", "data": []}));
+    assert_eq!(
+        get(&router(state(&fake, None), Routes::All), "/v1/models").await.json(),
+        json!({"object": "list", "data": []})
+    );
     let app = app(&fake);
     let list = get(&app, "/v1/models").await.json();
     assert_eq!(list["data"][0]["id"], MODEL);

@@ -201,7 +201,7 @@ pub struct SwapArgs {
     /// Never take it out for its faults; the builtin decides in its place each time.
     #[arg(long)]
     pub no_guard: bool,
-    /// By how much a policy on trial may be slower.
+    /// By how much it may be slower than the one beside it on trial (default 5), or else than the one before it (100).
     #[arg(long, value_name = "PERCENT")]
     pub slo_margin_percent: Option<f64>,
     /// Requests after which a trial has passed.

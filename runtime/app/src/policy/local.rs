@@ -137,7 +137,9 @@ fn show_rival(policy: &str, report: &RivalReport, as_json: bool) {
     }
     println!("{policy}: the same answer to {agreed} of {decisions} questions; {missed} could not be asked");
     println!("  fuel of a decision: {mean} on average, {fuel_max} at most");
-    println!("  where it chose another chain, that chain's jobs take {service:+.0} us on average");
+    if report.service_decisions > 0 {
+        println!("  where it chose another chain, that chain's jobs take {service:+.0} us on average");
+    }
     for (class, count) in FaultClass::ALL.iter().zip(faults).filter(|(_, count)| **count > 0) {
         println!("  faults: {} {count}", class.name());
     }

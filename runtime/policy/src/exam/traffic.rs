@@ -173,7 +173,7 @@ impl Traffic {
                     *if well { &mut self.answered } else { &mut self.failed } += 1;
                     if well {
                         let tpot_micros = (self.now - first).checked_div(tokens - 1);
-                        self.slots.route.observe(id, Sample { ttft_micros: first - arrived, tpot_micros });
+                        self.slots.observe(id, Sample { ttft_micros: first - arrived, tpot_micros });
                     }
                 }
                 Event::Started { .. } | Event::Prompt(_) => {}

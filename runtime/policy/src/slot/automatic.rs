@@ -25,11 +25,13 @@ pub struct Guard {
     pub slo: Slo,
     /// Puts a challenger in charge of everything when it has passed.
     pub promote: bool,
+    /// For one that comes in without a trial: when requests are slower than before by more than this fraction.
+    pub watch: Option<f64>,
 }
 
 impl Default for Guard {
     fn default() -> Self {
-        Self { faults: true, slo: Slo::default(), promote: false }
+        Self { faults: true, slo: Slo::default(), promote: false, watch: None }
     }
 }
 
@@ -55,11 +57,20 @@ pub struct Notice {
 }
 
 impl PolicySlot {
-    /// A request has ended: how fast it was. Ends the trial of a challenger, if that settles it.
-    pub fn observe(&mut self, request: RequestId, sample: Sample) {
+    /// A request has ended: how fast it was. `next` is the number that the next new request will have. Ends the trial of a
+    /// challenger, or the stay of one that came in lately, if that settles it.
+    pub fn observe(&mut self, request: RequestId, next: u64, sample: Sample) {
         let is_challengers = self.is_challengers(request);
         let is_replaced = self.replaced.remove(&request.0);
-        let Some(challenger) = &mut self.challenger else { return };
+        let Some(challenger) = &mut self.challenger else {
+            self.recent.note(sample);
+            match self.watch.as_mut().map_or(Verdict::Open, |watch| watch.note(request.0, next, sample)) {
+                Verdict::Open => {}
+                Verdict::Passed => self.watch = None,
+                Verdict::Slower(why) => self.remove(false, &format!("{why} than before it came")),
+            }
+            return;
+        };
         if is_replaced || request.0 < challenger.since {
             return;
         }
@@ -91,7 +102,8 @@ impl PolicySlot {
 
     /// A policy refused a request: to its client that is as bad as a long wait, so that nobody looks fast by refusing what is slow.
     pub(super) fn observe_rejection(&mut self, request: RequestId) {
-        self.observe(request, Sample { ttft_micros: REJECTED_MICROS, tpot_micros: None });
+        let next = self.next_request;
+        self.observe(request, next, Sample { ttft_micros: REJECTED_MICROS, tpot_micros: None });
     }
 
     /// A challenger leaves because the policy that it was compared with has left.

@@ -11,6 +11,7 @@
 mod arm;
 mod automatic;
 mod report;
+mod watch;
 mod window;
 
 use std::collections::BTreeSet;
@@ -32,6 +33,7 @@ use crate::slo::Trial;
 use arm::{After, Arm};
 pub use automatic::{Guard, Notice};
 pub use report::{Challenge, PolicyCard, SlotReport};
+use watch::{Recent, Watch};
 pub use window::Slots;
 
 /// What left the slot for good. Dropping it unmaps memory, about 30 µs: do so off the engine's thread.
@@ -72,6 +74,9 @@ pub struct PolicySlot {
     kind: SlotKind,
     incumbent: Arm,
     challenger: Option<Challenger>,
+    /// Times of requests under the one in charge, and its comparison with the one before.
+    recent: Recent,
+    watch: Option<Watch>,
     /// What was here before the last change: a policy, or `Some(None)` for the builtin.
     previous: Option<Option<Policy>>,
     generation: u64,
@@ -109,6 +114,8 @@ impl PolicySlot {
             kind,
             incumbent: Arm::builtin(kind, 0),
             challenger: None,
+            recent: Recent::default(),
+            watch: None,
             previous: None,
             generation: 0,
             next_request: 0,
@@ -129,7 +136,9 @@ impl PolicySlot {
     /// budget, and is kept for [`Self::rollback`]. A challenger leaves.
     pub fn swap_in(&mut self, candidate: Candidate, guard: Guard) -> Retired {
         let saved = self.incumbent.save();
-        self.replace(Arm::candidate(0, self.generation + 1, candidate, saved, guard))
+        let retired = self.replace(Arm::candidate(0, self.generation + 1, candidate, saved, guard));
+        self.watch = guard.watch.map(|margin| self.recent.watch(margin));
+        retired
     }
 
     /// Lets `candidate` decide `share` of the requests, in hundredths of a per cent, beside the one in charge. It takes the place
@@ -192,6 +201,7 @@ impl PolicySlot {
     /// Exchanges the one in charge; a challenger leaves.
     fn replace(&mut self, next: Arm) -> Retired {
         let last = std::mem::replace(&mut self.incumbent, next);
+        self.watch = None;
         let (policy, mut retired) = last.retire();
         retired.policy = self.previous.replace(policy).flatten();
         if let Some(challenger) = self.challenger.take() {

@@ -13,6 +13,7 @@ use crate::kind::SlotKind;
 use crate::quarantine::Quarantine;
 use crate::record::Tap;
 use crate::record::frame::fingerprint;
+use crate::slo::Sample;
 
 impl WindowPolicy for PolicySlot {
     fn wants_snapshot(&self) -> bool {
@@ -87,6 +88,12 @@ impl Slots {
             SlotKind::Cache => Some(&mut self.cache),
             SlotKind::Place => None,
         }
+    }
+
+    /// A request has ended: how fast it was.
+    pub fn observe(&mut self, request: RequestId, sample: Sample) {
+        let next = self.route.next_request;
+        self.iter_mut().for_each(|slot| slot.observe(request, next, sample));
     }
 
     /// All of them.
