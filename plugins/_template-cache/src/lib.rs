@@ -4,7 +4,7 @@
 //! 1. `victims` is asked when a request needs blocks and too few are free. What is offered is used by nobody: a bad choice is
 //!    missed later, and no more.
 //! 2. `idle` holds ends of cached prefixes, at most 64, the least recently used first. To give one up frees its last block and
-//!    those before it that were left at the same moment, as far as they are needed; then the host asks again if it must.
+//!    those before it that were left at the same moment and hit as often, as far as they are needed; then the host asks again if it must.
 //! 3. Answer at least one index, none twice, none that is not in the window: else it is a fault, and the host takes the least
 //!    recently used.
 //!

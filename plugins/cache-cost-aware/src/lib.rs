@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(policy.victims(7, &window).len(), 7);
         assert_eq!(policy.victims(u32::MAX, &window).len(), 64);
         assert_eq!(policy.victims(u32::MAX, &window[..1]), [0]);
-        assert_eq!(policy.victims(3, &[]), [], "of nothing nothing");
+        assert!(policy.victims(3, &[]).is_empty(), "of nothing nothing");
     }
 
     #[test]

@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn one_at_least() {
         assert_eq!(lru().victims(0, &window(3)), [0]);
-        assert_eq!(lru().victims(0, &[]), [], "of nothing nothing");
+        assert!(lru().victims(0, &[]).is_empty(), "of nothing nothing");
     }
 
     #[test]

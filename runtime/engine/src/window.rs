@@ -1,6 +1,6 @@
 //! The `batch` and `cache` slots: questions that come with a window of what there is to choose from, and answers about it.
 //!
-//! Both cross the border in words, as `sdk/wit/policy/policy.wit` lays them out, and are handled alike: [`crate::desk`] puts the
+//! Both cross the border in words, as `sdk/wit/policy/policy.wit` lays them out, and are handled alike: `desk` puts the
 //! questions, a [`WindowPolicy`] answers, [`Kind::check`] says whether the answer can be followed, and [`Kind::builtin`] answers
 //! when there is no policy or it failed. A policy that is asked so keeps no view: what it may know is in the window.
 
@@ -211,7 +211,8 @@ impl Ready {
 /// One end of a chain of idle blocks in the prefix cache: an entry of the window of [`Kind::Victims`].
 ///
 /// The window holds at most [`EVICT_WINDOW_MAX`] ends, least recently used first. To evict an end is to give up that block and,
-/// while more blocks are needed, those before it that have been left at the same moment and that nothing else follows.
+/// while more blocks are needed, those before it that have been left at the same moment, were started on as often, and that
+/// nothing else follows.
 /// Whatever is answered is safe: nobody uses these blocks, they may only be missed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle {

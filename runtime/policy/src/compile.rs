@@ -45,13 +45,15 @@ impl Machine {
 
     /// Compiles and links; the only imports that are ever defined are those of the contract.
     pub(crate) fn compile(self: &Arc<Self>, artifact: &Artifact) -> wasmtime::Result<Compiled> {
-        let kept = self.cache.as_ref().and_then(|cache| cache.load(&self.engine, artifact.digest()));
+        // What is compiled is the component: of a core module that is uploaded, another contract makes another one.
+        let key = Digest::of(artifact.component());
+        let kept = self.cache.as_ref().and_then(|cache| cache.load(&self.engine, key));
         let component = match kept {
             Some(component) => component,
             None => {
                 let component = Component::from_binary(&self.engine, artifact.component())?;
                 if let Some(cache) = &self.cache {
-                    cache.keep(&self.engine, artifact.digest(), &component);
+                    cache.keep(&self.engine, key, &component);
                 }
                 component
             }

@@ -34,7 +34,7 @@ pub struct Evict {
 }
 
 /// The end of a cached prefix that nobody uses. To give it up frees its last block, and those before it that have been left at
-/// the same moment, as far as they are needed.
+/// the same moment and were started on as often, as far as they are needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Idle {
     /// Opaque number of the tenant whose prompts it serves, and no other's.

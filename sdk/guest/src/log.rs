@@ -23,7 +23,7 @@ pub fn log(level: Level, line: &str) {
     crate::testing::keep_log(level, line);
 }
 
-/// Adds to the counter that [`crate::RoutePolicy::METRICS`] declares under `id`. Costs a call of the host, about 50 ns.
+/// Adds to the counter that [`crate::Policy::METRICS`] declares under `id`. Costs a call of the host, about 50 ns.
 ///
 /// Natively it does nothing.
 pub fn count(id: u32, by: u64) {
@@ -33,7 +33,7 @@ pub fn count(id: u32, by: u64) {
     let _ = (id, by);
 }
 
-/// Sets the gauge that [`crate::RoutePolicy::METRICS`] declares under `id`. Costs a call of the host, about 50 ns.
+/// Sets the gauge that [`crate::Policy::METRICS`] declares under `id`. Costs a call of the host, about 50 ns.
 ///
 /// Natively it does nothing.
 pub fn gauge(id: u32, value: f64) {

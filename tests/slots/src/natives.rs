@@ -172,8 +172,11 @@ fn cache<P: CachePolicy + 'static>() -> Box<dyn NativeWindow> {
 /// A placement policy that runs natively, asked about one scene after the other.
 pub type Place = Box<dyn FnMut(&Scene) -> Proposal>;
 
+/// Starts such a policy, with its default configuration.
+pub type StartPlace = fn() -> Place;
+
 /// Name and start of each shipped placement policy.
-pub const PLACES: &[(&str, fn() -> Place)] = &[("place-even", place::<place_even::Even>)];
+pub const PLACES: &[(&str, StartPlace)] = &[("place-even", place::<place_even::Even>)];
 
 fn place<P: PlacePolicy + 'static>() -> Place {
     let mut driver = driver::<P>();

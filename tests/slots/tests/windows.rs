@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pointsman_engine::random;
+use pointsman_engine::request::RawRequest;
 use pointsman_engine::window::WindowPolicy;
 use pointsman_policy::exam::traffic::Traffic;
 use pointsman_policy::exam::windows;
@@ -154,4 +156,75 @@ fn swaps_at_full_load_leave_nothing_to_the_builtin() {
     for stats in [stats.batch, stats.cache] {
         assert_eq!(stats.fallbacks_total.iter().sum::<u64>(), 0, "{stats:?}");
     }
+}
+
+/// A greedy request of so many prompt tokens, which have nothing in common with any other's, and 8 new ones.
+fn request(seed: u64, prompt: usize, tenant: u32, class: u32) -> RawRequest {
+    let mut raw = RawRequest {
+        prompt: (0..prompt as u64).map(|at| (random::bits(seed, at) % 2) as u32).collect(),
+        max_new_tokens: Some(8),
+        tenant,
+        class,
+        ..RawRequest::default()
+    };
+    raw.sampling.temperature = 0.0;
+    raw
+}
+
+/// Mean time to the first token of the last request of each round, in microseconds, and of all. A round is six long prompts of
+/// tenant 0 and then that one.
+fn rounds(policy: &str, last: impl Fn(u64) -> RawRequest) -> (f64, f64) {
+    let host = pointsman_slots::host();
+    let mut slots = Slots::default();
+    drop(slots.batch.swap_in(host.prepare(SlotKind::Batch, &shipped(policy), "").unwrap(), Guard::default()));
+    let mut traffic = Traffic::new(slots, 1, 1).unwrap();
+    for round in 0..50 {
+        (0..6).for_each(|n| traffic.submit(request(round * 10 + n, 120, 0, 0)));
+        traffic.submit(last(round));
+        traffic.run(0, 0);
+    }
+    assert_eq!(traffic.failed, 0);
+    let mean = |times: &[u64]| times.iter().sum::<u64>() as f64 / times.len() as f64;
+    let all: Vec<u64> = traffic.first_tokens.iter().map(|(_, time)| *time).collect();
+    let last = traffic.first_tokens.iter().filter(|(id, _)| id.0 % 7 == 6).map(|(_, time)| *time);
+    (mean(&last.collect::<Vec<_>>()), mean(&all))
+}
+
+#[test]
+fn each_batch_policy_does_what_it_is_for() {
+    let short = |round| request(round + 9_000, 20, 0, 0);
+    let (fcfs, srpt) = (rounds("batch-fcfs", short), rounds("batch-srpt", short));
+    assert!(srpt.0 < fcfs.0 * 0.5 && srpt.1 < fcfs.1, "the shortest first: {srpt:?} against {fcfs:?} us");
+    let guest = |round| request(round + 9_000, 120, 1, 0);
+    let (fcfs, fair) = (rounds("batch-fcfs", guest), rounds("batch-fair", guest));
+    assert!(fair.0 < fcfs.0 * 0.5, "another tenant does not wait for six prompts of one: {fair:?} against {fcfs:?} us");
+    let urgent = |round| request(round + 9_000, 120, 0, 1);
+    let (fcfs, priority) = (rounds("batch-fcfs", urgent), rounds("batch-priority", urgent));
+    assert!(priority.0 < fcfs.0 * 0.5, "the higher class first: {priority:?} against {fcfs:?} us");
+}
+
+/// Prompt tokens that were found in the cache: a few beginnings that are asked for again and again, among one-off prompts.
+fn hits(policy: &str) -> u64 {
+    let host = pointsman_slots::host();
+    let mut slots = Slots::default();
+    drop(slots.cache.swap_in(host.prepare(SlotKind::Cache, &shipped(policy), "").unwrap(), Guard::default()));
+    let mut traffic = Traffic::new(slots, 1, 1).unwrap();
+    for n in 0..600 {
+        let mut raw = request(5_000 + n, 160, 0, 0);
+        // Two beginnings twice each, then eight prompts that nobody asks for again.
+        if n % 12 < 4 {
+            let common = request(n % 12 / 2, 144, 0, 0).prompt;
+            raw.prompt[..common.len()].copy_from_slice(&common);
+        }
+        traffic.submit(raw);
+        traffic.run(0, 0);
+    }
+    assert_eq!(traffic.failed, 0);
+    traffic.engine.stats().prefix_hits_tokens_total
+}
+
+#[test]
+fn the_cost_aware_cache_keeps_what_is_asked_for_again() {
+    let (lru, cost) = (hits("cache-lru"), hits("cache-cost-aware"));
+    assert!(cost * 2 > lru * 3, "{cost} tokens against {lru}");
 }

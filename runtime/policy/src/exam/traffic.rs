@@ -26,6 +26,8 @@ pub struct Traffic {
     pub answered: u64,
     /// Requests that were refused or failed.
     pub failed: u64,
+    /// Time to the first token of each request that was answered to its end, in microseconds.
+    pub first_tokens: Vec<(RequestId, u64)>,
     /// How much longer than usual a step takes on each chain.
     pub slowness: Vec<f64>,
     now: u64,
@@ -57,6 +59,7 @@ impl Traffic {
             slots,
             answered: 0,
             failed: 0,
+            first_tokens: Vec::new(),
             slowness: vec![1.0; chains],
             now: 0,
             next: 0,
@@ -92,7 +95,7 @@ impl Traffic {
 
     /// Sends a request of random size, tenant and deadline.
     pub fn send(&mut self) {
-        let (id, session) = (RequestId(self.next), self.draw(5, 20));
+        let session = self.draw(5, 20);
         let mut raw = RawRequest {
             prompt: self.prompt(session),
             max_new_tokens: Some(1 + self.draw(2, 12) as u32),
@@ -105,6 +108,12 @@ impl Traffic {
         if self.draw(6, 4) == 0 {
             raw.deadline = Micros(self.now + 1_000 + self.draw(7, 100_000));
         }
+        self.submit(raw);
+    }
+
+    /// Sends this request. One that is refused counts as failed.
+    pub fn submit(&mut self, raw: RawRequest) {
+        let id = RequestId(self.next);
         self.next += 1;
         let Ok(request) = Request::check(raw, MODEL) else {
             self.failed += 1;
@@ -172,6 +181,7 @@ impl Traffic {
                     let well = matches!(finish, Finish::Stop | Finish::Length);
                     *if well { &mut self.answered } else { &mut self.failed } += 1;
                     if well {
+                        self.first_tokens.push((id, first - arrived));
                         let tpot_micros = (self.now - first).checked_div(tokens - 1);
                         self.slots.observe(id, Sample { ttft_micros: first - arrived, tpot_micros });
                     }

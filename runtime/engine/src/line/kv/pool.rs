@@ -195,16 +195,17 @@ impl BlockPool {
         }
     }
 
-    /// Evicts an end and, until `blocks` are free, what has been left together with it, from the end on. Returns whether
-    /// another block is an end now.
+    /// Evicts an end and, until `blocks` are free, what is as worthless: what has been left together with it and was started on
+    /// as often, from the end on. Returns whether another block is an end now.
     fn evict_chain(&mut self, mut end: BlockId, blocks: usize) -> bool {
+        let worth = |facts: Option<Idle>| facts.map(|facts| (facts.last_use, facts.hits));
         loop {
-            let since = self.index.facts(end).map(|facts| facts.last_use);
+            let of_end = worth(self.index.facts(end));
             let before = self.index.evict(end);
             self.free.push(end);
             self.evicted_total += 1;
             let Some(before) = before else { return false };
-            if self.free.len() >= blocks || self.index.facts(before).map(|facts| facts.last_use) != since {
+            if self.free.len() >= blocks || worth(self.index.facts(before)) != of_end {
                 return true;
             }
             end = before;
