@@ -62,8 +62,10 @@ impl PolicySlot {
     pub fn observe(&mut self, request: RequestId, next: u64, sample: Sample) {
         let is_challengers = self.is_challengers(request);
         let is_replaced = self.replaced.remove(&request.0);
-        let Some(challenger) = &mut self.challenger else {
+        if !is_challengers {
             self.recent.note(sample);
+        }
+        let Some(challenger) = &mut self.challenger else {
             match self.watch.as_mut().map_or(Verdict::Open, |watch| watch.note(request.0, next, sample)) {
                 Verdict::Open => {}
                 Verdict::Passed => self.watch = None,

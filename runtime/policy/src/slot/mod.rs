@@ -136,8 +136,9 @@ impl PolicySlot {
     /// budget, and is kept for [`Self::rollback`]. A challenger leaves.
     pub fn swap_in(&mut self, candidate: Candidate, guard: Guard) -> Retired {
         let saved = self.incumbent.save();
+        let watch = guard.watch.map(|margin| std::mem::take(&mut self.recent).watch(margin));
         let retired = self.replace(Arm::candidate(0, self.generation + 1, candidate, saved, guard));
-        self.watch = guard.watch.map(|margin| self.recent.watch(margin));
+        self.watch = watch;
         retired
     }
 
@@ -201,7 +202,7 @@ impl PolicySlot {
     /// Exchanges the one in charge; a challenger leaves.
     fn replace(&mut self, next: Arm) -> Retired {
         let last = std::mem::replace(&mut self.incumbent, next);
-        self.watch = None;
+        (self.recent, self.watch) = (Recent::default(), None);
         let (policy, mut retired) = last.retire();
         retired.policy = self.previous.replace(policy).flatten();
         if let Some(challenger) = self.challenger.take() {

@@ -29,10 +29,10 @@ impl Recent {
         self.0.push_back(sample);
     }
 
-    /// Begins to compare what follows with what is kept, and forgets that.
-    pub fn watch(&mut self, margin: f64) -> Watch {
+    /// Begins to compare what follows with what is kept.
+    pub fn watch(self, margin: f64) -> Watch {
         let slo = Slo { margin, requests: u32::MAX };
-        Watch { before: std::mem::take(&mut self.0), trial: Trial::new(slo), since: None }
+        Watch { before: self.0, trial: Trial::new(slo), since: None }
     }
 }
 
