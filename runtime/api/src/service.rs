@@ -184,6 +184,20 @@ pub struct SlotState {
     /// The policy that decides without effect.
     #[serde(default)]
     pub shadow: Option<ShadowState>,
+    /// How the active policy compares with the time before it, while that is watched.
+    #[serde(default)]
+    pub watch: Option<WatchState>,
+}
+
+/// How a policy that came in lately compares with the requests before it.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct WatchState {
+    /// Requests that have ended since.
+    pub requests: u32,
+    /// Their time to first token, as a multiple of that before.
+    pub ttft_ratio: f64,
+    /// Their time per output token, as a multiple of that before.
+    pub tpot_ratio: f64,
 }
 
 /// A trial that goes on.

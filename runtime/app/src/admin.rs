@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use pointsman_api::service::{
     AuditEntry, Available, BoxFuture, CandidateInfo, DecisionInfo, Mode, PolicyAdmin, PolicyInfo, PolicyListing,
-    PolicySource, Quarantined, ShadowState, SlotState, Swap, SwapError, SwapOptions, TrialState,
+    PolicySource, Quarantined, ShadowState, SlotState, Swap, SwapError, SwapOptions, TrialState, WatchState,
 };
 use pointsman_engine::decision::{FaultClass, RouteDecision};
 use pointsman_policy::replay::explain::{Explanation, explain};
@@ -14,8 +14,8 @@ use pointsman_policy::replay::rival::RivalReport;
 use pointsman_policy::slo::Slo;
 use pointsman_policy::trust::SIGNATURE_BYTES_MAX;
 use pointsman_policy::{
-    Artifact, Candidate, DecisionLog, Descriptor, Digest, Guard, Notice, PolicyCard, PolicySlot, Retired, Shadow,
-    SlotKind, SlotReport, Stage,
+    Artifact, Candidate, DecisionLog, Descriptor, Digest, Guard, NotNow, Notice, PolicyCard, PolicySlot, Retired,
+    Shadow, SlotKind, SlotReport, Stage,
 };
 
 use crate::config::live_slot;
@@ -101,14 +101,14 @@ impl App {
         change: impl FnOnce(&mut PolicySlot) -> Result<Retired, SwapError> + Send + 'static,
     ) -> Result<SlotState, SwapError> {
         let audit = Arc::clone(&self.audit);
-        let change = move |policies: &mut PolicySlot| {
-            let now = policies.generation();
+        let change = move |state: &mut PolicySlot| {
+            let now = state.generation();
             if expected.is_some_and(|expected| expected != now) {
                 return Err(SwapError::Conflict(now));
             }
-            let before = policies.report();
-            let retired = change(policies)?;
-            let after = policies.report();
+            let before = state.report();
+            let retired = change(state)?;
+            let after = state.report();
             let digest = |report: &SlotReport| report.active.as_ref().map(|card| card.digest.to_string());
             // Here, so that no change goes unwritten when its asker has gone away.
             audit.note(Some(slot), "operator", action, digest(&before), digest(&after), &note);
@@ -133,6 +133,9 @@ impl App {
         let slot = known_slot(&slot)?;
         let running = self.ready()?;
         let Swap { source, config, signature, options } = swap;
+        if slot != SlotKind::Route && matches!(options.mode, Mode::Trial(_)) {
+            return Err(SwapError::Refused(NotNow::NoShares.to_string()));
+        }
         let turn = self.preparing.acquire().await;
         let candidate = tokio::task::block_in_place(|| self.prepare(slot, source, &config, signature))?;
         if options.rehearse {
@@ -210,6 +213,11 @@ impl App {
                 tpot_ratio: trial.tpot_ratio,
             }),
             shadow,
+            watch: report.watch.map(|(requests, ttft_ratio, tpot_ratio)| WatchState {
+                requests,
+                ttft_ratio,
+                tpot_ratio,
+            }),
         }
     }
 }
@@ -220,7 +228,7 @@ fn known_slot(slot: &str) -> Result<SlotKind, SwapError> {
 
 fn guard(options: SwapOptions) -> Guard {
     let slo = Slo { margin: options.slo_margin, requests: options.slo_requests };
-    let watch = (options.mode == Mode::Active).then_some(options.slo_margin);
+    let watch = (options.mode == Mode::Active && options.guard_faults).then_some(options.slo_margin);
     Guard { faults: options.guard_faults, slo, promote: options.promote, watch }
 }
 

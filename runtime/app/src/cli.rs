@@ -72,8 +72,9 @@ pub struct ServeArgs {
     /// Longest sequence in tokens (vLLM: --max-model-len, llama.cpp: -c). Default: what the model was trained for.
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(2..))]
     pub max_context: Option<u32>,
-    /// Who decides: SLOT=NAME, SLOT=FILE, or SLOT=builtin. May be given once for each slot.
-    #[arg(long, value_name = "SLOT=POLICY", default_value = "route=route-jsq")]
+    /// Who decides: SLOT=NAME, SLOT=FILE, or SLOT=builtin. May be given once for each slot. Default: route=route-jsq,
+    /// batch=batch-fcfs, cache=cache-lru.
+    #[arg(long, value_name = "SLOT=POLICY")]
     pub policy: Vec<String>,
     /// Seed of the policies' random numbers.
     #[arg(long, value_name = "N", default_value_t = 0)]

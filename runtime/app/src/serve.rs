@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use pointsman_api::service::{ModelInfo, PolicySource};
 use pointsman_api::text::ModelText;
 use pointsman_api::{ApiState, Routes};
@@ -68,6 +68,9 @@ async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let started = Instant::now();
     let listener = listen(config.listen, "--listen").await?;
     let admin = match config.admin_listen {
+        Some(address) if !address.ip().is_loopback() && config.admin_token.is_none() => {
+            bail!("--admin-listen {address}: without --admin-token-file, /admin answers to this machine only");
+        }
         Some(address) => Some(listen(address, "--admin-listen").await?),
         None => None,
     };
@@ -313,7 +316,14 @@ impl Facts<'_> {
         eprintln!("  chains  {} of {} stages, {} jobs at once each", config.chains, config.stages, config.max_jobs);
         eprintln!("  kv      f16, {} bytes a token, {tokens} tokens fit on each chain", self.token_bytes);
         for slot in SlotKind::LIVE {
-            eprintln!("  {:<7} {}", slot.name(), self.policy(slot));
+            let trust = &self.config.trust;
+            let open = trust.is_any() && !trust.is_needed(slot.name());
+            eprintln!(
+                "  {:<7} {}{}",
+                slot.name(),
+                self.policy(slot),
+                if open { "; takes unsigned policies" } else { "" }
+            );
         }
         if !config.listen.ip().is_loopback() {
             eprintln!("  warning: {} can be reached from other machines, and requests need no key", config.listen);

@@ -71,7 +71,7 @@ pub enum FaultClass {
     Invalid,
     /// `init` returned an error of its own.
     Init,
-    /// A request that fitted was left waiting beyond the starvation bound.
+    /// A request that fitted was left waiting, or a sequence that was ready was held back, beyond the starvation bound.
     Stall,
 }
 

@@ -30,8 +30,8 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub fn new(kind: Kind, seed: u64) -> Self {
-        // Each slot has bits of its own.
-        let seed = random::bits(seed, kind as u64);
+        // Each slot has bits of its own: keys that no decision of routing is drawn under.
+        let seed = random::bits(!seed, kind as u64);
         let (events, window, answer) = (Vec::new(), Vec::new(), Vec::new());
         Self { kind, seed, seq: 0, unready: None, events, window, answer, stats: SlotStats::default() }
     }
@@ -57,8 +57,9 @@ impl Desk {
         let ask = Ask { seq: self.seq, now, rnd, chain, want, have };
         self.stats.decisions_total += 1;
         answer.clear();
-        // One that has just faulted is started again in the next turn; what is left of this one is the builtin's.
-        let policy = policy.filter(|policy| self.unready.is_some() || !policy.wants_snapshot());
+        // One that has just faulted is started again before the next micro-batch or request; what is left of this one is the
+        // builtin's.
+        let policy = policy.filter(|policy| self.unready.is_some() || policy.can_answer());
         if let Some(policy) = policy {
             let told = self.unready.take().map_or(Ok(()), Err);
             let told = told.and_then(|()| if events.is_empty() { Ok(()) } else { policy.apply(ask.seq, &events) });

@@ -4,6 +4,8 @@
 pub const PULL_WINDOW_MAX: usize = 64;
 /// Ends of idle chains that are offered for eviction at once.
 pub const EVICT_WINDOW_MAX: usize = 64;
+/// Questions about evictions for one request; what is still short then is the builtin's to find.
+pub const EVICT_QUESTIONS_MAX: usize = 16;
 /// Requests in the central queue.
 pub const QUEUE_REQUESTS_MAX: usize = 256;
 /// Shortest time after which a deferred request is asked about again, so that a policy can not make the driver spin.

@@ -28,7 +28,8 @@ pub struct ChainStats {
 pub struct SlotStats {
     /// Questions asked.
     pub decisions_total: u64,
-    /// Those that the builtin answered in a policy's place, by class, in the order of [`FaultClass::ALL`].
+    /// Those that the builtin answered in a policy's place, by class, in the order of [`FaultClass::ALL`]; and sequences that ran
+    /// although they were to be held back, under the class of a stall.
     pub fallbacks_total: [u64; FaultClass::ALL.len()],
 }
 

@@ -43,6 +43,10 @@ pub struct Ask {
 pub trait WindowPolicy {
     /// True when the policy has not been started yet (fresh, swapped in, or rebuilt after a fault).
     fn wants_snapshot(&self) -> bool;
+    /// Whether it can be asked now; one that only wants to be started afresh can.
+    fn can_answer(&self) -> bool {
+        !self.wants_snapshot()
+    }
     /// Starts it.
     ///
     /// # Errors

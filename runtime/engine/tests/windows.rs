@@ -232,6 +232,27 @@ fn who_is_always_held_runs_in_the_end() {
     world.finish(&mut slots);
 }
 
+#[test]
+fn a_prompt_that_is_run_a_token_at_a_time_is_passed_over_all_the_same() {
+    let mut world = World::new(&config(&[(4, 800, 1)]));
+    // The long prompt gets one token of the budget, and each short one that comes overtakes it.
+    let mut slots = batch(|_, window, answer| {
+        let prompt = |id: u64| window.chunks(8).position(|entry| entry[0] == id && entry[3] & 0xffff_ffff > 1);
+        answer.extend(prompt(0).map(|index| run(index, 1)));
+        Ok(())
+    });
+    world.submit(0, request(CONTEXT - 10, 1), &mut slots).unwrap();
+    let (mut steps, mut id) = (0, 1);
+    while world.done(0).is_none() {
+        drop(world.submit(id, request(4, 1), &mut slots));
+        world.step(0, &mut slots);
+        (steps, id) = (steps + 1, id + 1);
+    }
+    assert!(steps <= PASSED_MAX + 20, "{steps}");
+    assert!(world.engine.stats().passed_over_total > 0);
+    world.finish(&mut slots);
+}
+
 /// Prompts of two blocks, each the beginning of all requests with its number, through a cache that holds not even two of them beside the one that runs.
 fn hits(slots: &mut Slots, prompts: &[u32]) -> u64 {
     let mut world = World::new(&caching(&[(1, 5, 1)]));

@@ -185,7 +185,7 @@ impl PolicyHost {
         let policy = self.introduce(slot, artifact, config)?;
         let scratch = policy.apart().instantiate();
         let mut scratch = scratch.map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
-        trial::run(&mut scratch, slot, config, policy.descriptor.needs_overlap)?;
+        trial::run(&mut scratch, slot, config, &policy.descriptor)?;
         let fresh = policy.instantiate().map_err(|fault| RefuseReason::at(Stage::Instantiate, fault.detail))?;
         Ok(Candidate { policy, fresh })
     }

@@ -1,7 +1,8 @@
 //! Every maximum that a policy meets, with its unit in its name and the reason for its size.
 //!
 //! Fuel is the budget: it counts the guest's own operations, so a call ends at the same point on every machine and in every
-//! replay. One unit costs about 0.04 to 0.11 ns in ordinary code, and 1 ns in a loop that does nothing. The epoch ticker is the backstop for what fuel does not see.
+//! replay. One unit costs about 0.04 to 0.11 ns in ordinary code, and 1 ns in a loop that does nothing. The epoch ticker is the
+//! backstop for what fuel does not see.
 
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ pub const FIGURES_MAX: usize = 16;
 /// Compiled policies that are kept for the next upload of the same bytes.
 pub const COMPILED_MAX: usize = 32;
 
-/// Fuel of instantiation, `describe`, `init` and `save`: 1 to 2 ms. `init` and `save` run between two decisions of the live engine.
+/// Fuel of instantiation, `describe`, `init` and `save`: 1 to 2 ms of ordinary code. `init` and `save` run between two decisions of the live engine.
 pub const COLD_FUEL: u64 = 20_000_000;
 /// Fuel of `apply`, `pick`, `pull`, `step`, `victims` and `format`: 8 to 22 µs, plus [`FUEL_PER_WORD`]. A scan of 512 chains takes 10,000 units.
 pub const HOT_FUEL: u64 = 200_000;
@@ -79,10 +80,10 @@ pub const LOG_LINES_BURST: u32 = 64;
 /// Calls after which one more log line is allowed.
 pub const LOG_REFILL_CALLS: u32 = 16;
 
-/// The decision log in memory, all chunks together.
+/// The decision log of one slot in memory, all chunks together.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 /// Recorded words after which the policy is started afresh from a snapshot, so that a replay can begin there and the oldest
-/// part of the log can be forgotten: about 8,000 decisions.
+/// part of the log can be forgotten: about 8,000 decisions of routing, or 1,000 micro-batches of 32 sequences.
 pub const RECORD_CHUNK_WORDS: usize = 256 << 10;
 /// Recorded words that the engine's thread collects before it hands them over.
 pub const RECORD_BATCH_WORDS: usize = 1 << 10;
@@ -91,6 +92,9 @@ pub const RECORD_BATCHES_MAX: usize = 256;
 
 /// Requests before a swap, and after it, whose times are compared.
 pub const WATCH_REQUESTS_MAX: usize = 512;
+
+/// Requests before a swap without which it is not watched: no verdict could come of fewer.
+pub const WATCH_REQUESTS_MIN: usize = 64;
 
 /// Faults in a row after which a policy is taken out.
 pub const STRIKES_MAX: u32 = 3;

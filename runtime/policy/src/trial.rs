@@ -5,11 +5,12 @@
 
 use pointsman_engine::decision::{Fault, FaultClass, RouteDecision};
 use pointsman_engine::ids::{ChainId, Micros, RequestId};
-use pointsman_engine::placement::synth;
 use pointsman_engine::port::{Overlap, Pick, Pull, Waiting};
 use pointsman_engine::snapshot::{ChainView, RouteEvent, Snapshot};
 use pointsman_engine::window::{Ask, Idle, Kind, Ready, Served};
 
+use crate::exam::scenes::scene;
+use crate::host::Descriptor;
 use crate::instance::Instance;
 use crate::kind::SlotKind;
 use crate::place::{no_chains, proposal};
@@ -24,15 +25,15 @@ pub(crate) fn run(
     scratch: &mut Instance,
     slot: SlotKind,
     config: &str,
-    needs_overlap: bool,
+    needs: &Descriptor,
 ) -> Result<(), RefuseReason> {
     let view = if slot == SlotKind::Place { no_chains() } else { view() };
     scratch.init(config, &view, None).map_err(|fault| RefuseReason::at(Stage::Init, fault.detail))?;
     let answered = match slot {
-        SlotKind::Route => route(scratch, needs_overlap),
+        SlotKind::Route => route(scratch, needs.needs_overlap),
         SlotKind::Batch => batch(scratch),
         SlotKind::Cache => cache(scratch),
-        SlotKind::Place => proposal(scratch, &synth::scene(0)).map(drop),
+        SlotKind::Place => proposal(scratch, &scene(0, needs.needs_links)).map(drop),
     };
     answered.map_err(|fault| RefuseReason::at(Stage::Trial, fault.detail))
 }

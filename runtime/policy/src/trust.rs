@@ -119,6 +119,12 @@ impl Trust {
         if signers.is_empty() { Err("it names no signer".into()) } else { Ok(()) }
     }
 
+    /// Whether any slot takes signed policies only.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        !self.signers.is_empty()
+    }
+
     /// Whether a slot takes signed policies only.
     #[must_use]
     pub fn is_needed(&self, slot: &str) -> bool {

@@ -1,7 +1,7 @@
 //! One policy and its view, driven in the words of the contract.
 //!
 //! The component's exports (`guest`, on WebAssembly only) and the native test harnesses ([`crate::testing`]) both call
-//! this, so that a policy sees the same in either. After `new` the hot calls allocate nothing.
+//! this, so that a policy sees the same in either. The windows of hot calls are buffers that are kept from call to call.
 
 use crate::batch::{BatchPolicy, Plan, Ready, Served, Step};
 use crate::cache::{CachePolicy, Evict, Format, Idle, NewSequence};

@@ -42,7 +42,8 @@ fn encode(core_module: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error + Sen
     encoded.map_err(|error| format!("{error:#}").into())
 }
 
-/// Embeds the world of the contract, without the interfaces that the module does not export.
+/// Embeds the world of the contract, without the interfaces that the module does not export. The host does the same with core
+/// modules that are uploaded (`runtime/policy/src/versions`), which may not depend on this crate.
 fn embed_contract(module: &mut Vec<u8>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut resolve = Resolve::default();
     let package = resolve.push_str("policy.wit", CONTRACT)?;

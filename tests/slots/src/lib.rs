@@ -38,7 +38,7 @@ fn artifact(path: &str) -> Artifact {
 /// Traffic through so many chains, with this slot for routing and the builtin in the others.
 #[must_use]
 pub fn traffic(route: PolicySlot, chains: usize, seed: u64) -> Traffic {
-    Traffic::new(Slots { route, ..Slots::default() }, chains, seed).expect("a good configuration")
+    Traffic::new(Slots::only(route), chains, seed).expect("a good configuration")
 }
 
 /// A host that keeps compiled policies from one test to the next: without optimisation, compiling one takes more than a second.

@@ -141,3 +141,15 @@ fn with_the_guard_on_the_policies_before_it_take_over() {
         }
     }
 }
+
+#[test]
+fn one_that_starves_a_sequence_is_taken_out() {
+    let host = pointsman_slots::host();
+    let mut traffic = Traffic::new(windows(&host, "window-starve", Guard::default()), 1, 8).unwrap();
+    traffic.run(300, 24);
+    assert_eq!((traffic.answered, traffic.failed), (300, 0));
+    let stats = traffic.engine.stats();
+    assert_eq!(stats.batch.fallbacks_total[FaultClass::Stall.index()], 1, "after the first it is gone: {stats:?}");
+    assert_eq!(&*traffic.slots.batch.report().active.unwrap().descriptor.name, "batch-srpt");
+    assert!(traffic.slots.batch.take_notices()[0].reason.contains("held back"));
+}

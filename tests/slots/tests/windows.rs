@@ -115,7 +115,7 @@ fn a_log_of_batching_and_evictions_is_decided_again_bit_for_bit() {
 fn a_rehearsal_finds_what_could_not_be_carried_out() {
     let host = pointsman_slots::host();
     let (tap, log) = DecisionLog::start(usize::MAX).unwrap();
-    let slots = Slots { batch: PolicySlot::new(SlotKind::Batch, tap, Arc::default()), ..Slots::default() };
+    let slots = Slots::only(PolicySlot::new(SlotKind::Batch, tap, Arc::default()));
     let mut traffic = Traffic::new(slots, 2, 6).unwrap();
     drop(
         traffic

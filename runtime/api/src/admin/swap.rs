@@ -6,7 +6,7 @@
 //! mode                  active (default), trial, shadow
 //! percent               share of a trial, above 0 up to 100; default 10
 //! rehearse              default true
-//! guard_faults          default true
+//! guard_faults          default true; without it the policy stays whatever it does, unless it is slower on trial
 //! slo_margin_percent    0 to 1000, default 5 for a trial, 100 otherwise
 //! slo_requests          64 to 1,000,000, default 2000
 //! promote               default false
@@ -58,6 +58,12 @@ impl Given {
         if mode == Mode::Trial(10_000) && self.promote == Some(true) {
             let why = "promote: a trial of all requests has nothing to be compared with; choose a smaller percent";
             return Err(ApiError::invalid("promote", why));
+        }
+        for (name, is_given) in [("promote", self.promote == Some(true)), ("slo_requests", self.slo_requests.is_some())]
+        {
+            if is_given && !matches!(mode, Mode::Trial(_)) {
+                return Err(ApiError::invalid(name, format!("{name}: goes with the mode trial only")));
+            }
         }
         // On trial both arms see the same load; before and after a swap do not.
         let margin = if matches!(mode, Mode::Trial(_)) { TRIAL_MARGIN } else { usual.slo_margin };

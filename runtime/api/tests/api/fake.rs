@@ -144,7 +144,17 @@ impl FakeAdmin {
         let active = history.last().cloned().flatten();
         let previous = history.iter().rev().nth(1).cloned().flatten();
         let (faults, trial, shadow) = (vec![], None, None);
-        SlotState { slot: "route".into(), generation, active, previous, faults, last_fault: None, trial, shadow }
+        SlotState {
+            slot: "route".into(),
+            generation,
+            active,
+            previous,
+            faults,
+            last_fault: None,
+            trial,
+            shadow,
+            watch: None,
+        }
     }
 }
 

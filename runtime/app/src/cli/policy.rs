@@ -217,7 +217,7 @@ pub struct SwapArgs {
 pub enum ModeArg {
     /// It decides about everything.
     Active,
-    /// It decides about a share of the requests.
+    /// It decides about a share of the requests; in the slot route only.
     Trial,
     /// It is asked everything and decides nothing.
     Shadow,

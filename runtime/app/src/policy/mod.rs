@@ -180,6 +180,13 @@ fn show(slot: &SlotState) {
         let (ttft, tpot) = (trial.ttft_ratio, trial.tpot_ratio);
         println!("    {} requests; time to first token x{ttft:.3}, per output token x{tpot:.3}", trial.requests);
     }
+    if let Some(watch) = &slot.watch {
+        let (ttft, tpot) = (watch.ttft_ratio, watch.tpot_ratio);
+        println!(
+            "  watched: {} requests; against before, time to first token x{ttft:.3}, per output token x{tpot:.3}",
+            watch.requests
+        );
+    }
     if let Some(shadow) = &slot.shadow {
         let faults = counts(&shadow.faults);
         println!("  shadow: {}, faults: {faults}, invalid: {}", policy_line(&shadow.policy), shadow.invalid);

@@ -36,6 +36,22 @@ struct Turn {
     most: u32,
     /// Its place in the usual order.
     usual: usize,
+    /// Whether it goes first because it has been passed over for too long, and was to be held back again.
+    due: bool,
+    held: bool,
+}
+
+/// What became of a sequence in a micro-batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It was left out.
+    Left,
+    /// It was left out because a policy held it back.
+    Held,
+    /// It ran fewer tokens than there was room for.
+    Part,
+    /// It ran as many tokens as it could.
+    Full,
 }
 
 impl Line {
@@ -65,53 +81,57 @@ impl Line {
     pub fn plan(&mut self, chain: ChainId, orders: &[Order]) -> Planned {
         let mut planned = Planned { plan: None, passed_over: 0, held_too_long: None };
         let ready: Vec<Slot> = self.ready().collect();
-        let turns = self.turns(&ready, orders, &mut planned);
+        let mut fates = vec![Fate::Left; ready.len()];
+        let turns = self.turns(&ready, orders, &mut fates);
         let share = self.decoding().div_ceil(self.pipeline.stages());
         let (mut budget, mut scored) = (self.token_budget(), self.settings.scored_tokens);
         let (mut slices, mut parts) = (Vec::with_capacity(turns.len()), Vec::with_capacity(turns.len()));
-        let mut taken = vec![false; ready.len()];
-        for Turn { slot, most, usual } in turns {
-            let Some(sequence) = &self.slots[slot as usize] else { continue };
-            let scores = sequence.scores_prompt();
+        for turn in turns {
+            let Some(sequence) = &self.slots[turn.slot as usize] else { continue };
+            let (id, scores, pending) = (sequence.id, sequence.scores_prompt(), sequence.pending());
             let allowed = match sequence.in_prompt() {
                 false if parts.len() < share => 1,
-                false => 0,
+                false => continue,
                 true if scores => budget.min(scored),
                 true => budget,
             };
             if allowed == 0 {
-                continue;
+                break;
             }
-            let part = self.cut(slot, allowed.min(most), &mut slices);
+            let part = self.cut(turn.slot, allowed.min(turn.most), &mut slices);
             if !part.decodes {
                 budget -= part.tokens;
                 scored -= if scores { part.tokens } else { 0 };
             }
+            fates[turn.usual] = if part.tokens == pending.min(allowed) { Fate::Full } else { Fate::Part };
             parts.push(part);
-            taken[usual] = true;
+            planned.passed_over += u64::from(turn.due);
+            if turn.held {
+                planned.held_too_long = Some(id);
+            }
         }
-        self.note_passed(&ready, &taken, orders);
+        if parts.is_empty() {
+            return planned;
+        }
+        self.note_passed(&ready, &fates);
         let slots = &self.slots;
         self.decode.retain(|&slot| slots[slot as usize].as_ref().is_some_and(|it| it.phase == Phase::Ready));
-        if !parts.is_empty() {
-            let batch = self.pipeline.start(parts);
-            planned.plan = Some(StepPlan { chain, batch, slices });
-        }
+        let batch = self.pipeline.start(parts);
+        planned.plan = Some(StepPlan { chain, batch, slices });
         planned
     }
 
     /// Who is next: those that have been passed over for too long, those that a policy names, the others in turn; without those
-    /// that it holds back. Within that those that decode come first.
-    fn turns(&self, ready: &[Slot], orders: &[Order], planned: &mut Planned) -> Vec<Turn> {
-        let mut turns = Vec::with_capacity(ready.len());
-        let mut left = vec![true; ready.len()];
-        for (usual, &slot) in ready.iter().enumerate() {
-            if self.slots[slot as usize].as_ref().is_some_and(|sequence| sequence.passed >= PASSED_MAX) {
-                turns.push(Turn { slot, most: u32::MAX, usual });
-                left[usual] = false;
-                planned.passed_over += 1;
-            }
-        }
+    /// that it holds back, whose fate is noted. Those that decode come before prompts.
+    fn turns(&self, ready: &[Slot], orders: &[Order], fates: &mut [Fate]) -> Vec<Turn> {
+        let sequence = |slot: Slot| self.slots[slot as usize].as_ref();
+        let is_due = |slot| sequence(slot).is_some_and(|sequence| sequence.passed >= PASSED_MAX);
+        let mut turns: Vec<Turn> = (0..)
+            .zip(ready)
+            .filter(|(_, slot)| is_due(**slot))
+            .map(|(usual, slot)| Turn { slot: *slot, most: u32::MAX, usual, due: true, held: false })
+            .collect();
+        let mut left: Vec<bool> = ready.iter().map(|slot| !is_due(*slot)).collect();
         for order in orders {
             let (Order::Run { index, .. } | Order::Hold(index)) = *order;
             let usual = index as usize;
@@ -119,37 +139,33 @@ impl Line {
             match *order {
                 Order::Run { tokens, .. } if is_left => {
                     let most = if tokens == 0 { u32::MAX } else { tokens };
-                    turns.push(Turn { slot: ready[usual], most, usual });
+                    turns.push(Turn { slot: ready[usual], most, usual, due: false, held: false });
                 }
-                Order::Hold(_) if !is_left => {
-                    planned.held_too_long = self.slots[ready[usual] as usize].as_ref().map(|sequence| sequence.id);
-                }
-                _ => {}
+                Order::Hold(_) if is_left => fates[usual] = Fate::Held,
+                Order::Hold(_) => turns.iter_mut().filter(|turn| turn.usual == usual).for_each(|turn| turn.held = true),
+                Order::Run { .. } => {}
             }
         }
         let others = (0..ready.len()).filter(|usual| left[*usual]);
-        turns.extend(others.map(|usual| Turn { slot: ready[usual], most: u32::MAX, usual }));
-        turns.sort_by_key(|turn| self.slots[turn.slot as usize].as_ref().is_some_and(Sequence::in_prompt));
+        turns.extend(others.map(|usual| Turn { slot: ready[usual], most: u32::MAX, usual, due: false, held: false }));
+        turns.sort_by_key(|turn| sequence(turn.slot).is_some_and(Sequence::in_prompt));
         turns
     }
 
-    /// Counts for how long each of those that are left behind has been passed over: held back, or overtaken by one of its group.
-    fn note_passed(&mut self, ready: &[Slot], taken: &[bool], orders: &[Order]) {
-        let mut held = vec![false; ready.len()];
-        for order in orders {
-            if let Order::Hold(index) = order {
-                held[*index as usize] = true;
-            }
-        }
+    /// Counts in how many micro-batches in a row each sequence has been passed over: held back, or overtaken by one of its group
+    /// while it did not get all that it could.
+    fn note_passed(&mut self, ready: &[Slot], fates: &[Fate]) {
         let mut overtakes = [false, false];
-        for (usual, &slot) in ready.iter().enumerate().rev() {
+        for (&slot, fate) in ready.iter().zip(fates).rev() {
             let Some(sequence) = &mut self.slots[slot as usize] else { continue };
-            let group = usize::from(sequence.in_prompt());
-            if taken[usual] {
-                (overtakes[group], sequence.passed) = (true, 0);
-            } else if overtakes[group] || held[usual] {
-                sequence.passed = sequence.passed.saturating_add(1);
+            let overtakes = &mut overtakes[usize::from(sequence.in_prompt())];
+            match fate {
+                Fate::Full => sequence.passed = 0,
+                Fate::Held => sequence.passed = sequence.passed.saturating_add(1),
+                Fate::Part | Fate::Left if *overtakes => sequence.passed = sequence.passed.saturating_add(1),
+                Fate::Part | Fate::Left => {}
             }
+            *overtakes |= matches!(fate, Fate::Part | Fate::Full);
         }
     }
 

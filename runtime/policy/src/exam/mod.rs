@@ -126,7 +126,8 @@ pub fn examine(
             report.note(seed, finding);
         }
     }
-    for seed in 0..histories.div_ceil(50) {
+    let runs = if slot == SlotKind::Place { 0 } else { histories.div_ceil(50) };
+    for seed in 0..runs {
         if let Err(finding) = serve(host, slot, artifact, config, seed)? {
             report.note(seed, finding);
         }
@@ -287,6 +288,6 @@ fn serve(
     Ok(match (stalls.map_or(0, |(_, count)| count), faults.iter().sum::<u64>()) {
         (0, 0) => Ok(()),
         (0, some) => Err((Property::NeverFaults, format!("{some} faults in {REQUESTS} requests of traffic"))),
-        (some, _) => Err((Property::ServesEverybody, format!("{some} requests starved while there was room"))),
+        (some, _) => Err((Property::ServesEverybody, format!("{some} requests starved"))),
     })
 }

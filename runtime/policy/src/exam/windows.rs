@@ -26,7 +26,7 @@ pub fn question(world: &mut World, kind: Kind) -> (Ask, Vec<u64>) {
 /// A question and its window of so many entries.
 pub fn sized(world: &mut World, kind: Kind, entries: u32) -> (Ask, Vec<u64>) {
     let (seq, chain) = (world.view.seq, ChainId(world.below(world.view.chains.len() as u32)));
-    let window = (0..entries).flat_map(|at| entry(world, kind, at)).collect();
+    let window = (0..entries).flat_map(|at| entry(world, kind, at, at < entries * 2 / 5)).collect();
     let (want, have) = match kind {
         Kind::Step => (1 + world.below(256), world.below(3)),
         Kind::Victims => (1 + world.below(80), world.below(9)),
@@ -34,16 +34,15 @@ pub fn sized(world: &mut World, kind: Kind, entries: u32) -> (Ask, Vec<u64>) {
     (Ask { seq, now: Micros(seq * 10), rnd: world.word(), chain, want, have }, window)
 }
 
-fn entry(world: &mut World, kind: Kind, at: u32) -> Vec<u64> {
+/// An entry; `decodes` is for those of a step.
+fn entry(world: &mut World, kind: Kind, at: u32, decodes: bool) -> Vec<u64> {
     // Now and then an extreme one.
     let wild = world.below(200) == 0;
     let mut below = |bound: u32| if wild { u32::MAX } else { world.below(bound) };
     match kind {
         Kind::Step => {
-            let (prompt, generated) = (1 + below(400).min(u32::MAX - 1), below(50));
-            // As in a real window, those that decode come first.
-            let decodes = at % 5 < 2;
-            let computed = if decodes { prompt.saturating_add(generated) } else { below(prompt).min(prompt - 1) };
+            let (prompt, generated) = (1 + below(400).min(u32::MAX - 1), 1 + below(50).min(u32::MAX - 1));
+            let computed = if decodes { prompt.saturating_add(generated - 1) } else { below(prompt).min(prompt - 1) };
             let ready = Ready {
                 id: RequestId(u64::from(at) + 1),
                 tenant: below(5),

@@ -4,7 +4,7 @@
 //! little-endian. The file is a header and then all frames with their hashes:
 //!
 //! ```text
-//! 8 bytes   "PTSMLOG1"
+//! 8 bytes   "PTSMLOG2"
 //! 8 bytes   number of the first frame, little-endian
 //! 16 bytes  hash before the first frame
 //! ...       frames and hashes, in words, little-endian
@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use super::frame::{Body, Frame, frame_words, split, starts_chunk};
 use crate::limits::RECORD_CHUNK_WORDS;
 
-const MAGIC: &[u8; 8] = b"PTSMLOG1";
+const MAGIC: &[u8; 8] = b"PTSMLOG2";
 const HEADER_BYTES: usize = 32;
 /// Words of the hash behind each frame.
 const HASH_WORDS: usize = 2;
@@ -178,7 +178,8 @@ impl LogFile {
         let mut last: Hash = std::array::from_fn(|at| header[16 + at]);
         std::iter::from_fn(move || {
             if std::mem::take(&mut bad_header) {
-                return Some(Err(Damage { frame: 0, why: "the file is not a decision log".into() }));
+                let why = "the file is no decision log of this version, which begins with PTSMLOG2";
+                return Some(Err(Damage { frame: 0, why: why.into() }));
             }
             if rest.is_empty() {
                 return None;

@@ -12,6 +12,7 @@ use pointsman_engine::snapshot::Snapshot;
 use super::{events, waiting, window};
 use crate::host::Policy;
 use crate::instance::Instance;
+use crate::kind::SlotKind;
 use crate::record::frame::{Asked, Body, Frame, Start, fingerprint};
 use crate::slot::pulled;
 
@@ -169,7 +170,7 @@ impl Rival {
     }
 
     fn apply(&mut self, seq: u64, words: &[u64]) {
-        if let Some(mirror) = &mut self.mirror {
+        if let Some(mirror) = self.mirror.as_mut().filter(|_| self.policy.slot() == SlotKind::Route) {
             mirror.fold(seq, events(words));
         }
         if let Some(live) = &mut self.live

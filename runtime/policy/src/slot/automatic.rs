@@ -57,19 +57,21 @@ pub struct Notice {
 }
 
 impl PolicySlot {
-    /// A request has ended: how fast it was. `next` is the number that the next new request will have. Ends the trial of a
-    /// challenger, or the stay of one that came in lately, if that settles it.
-    pub fn observe(&mut self, request: RequestId, next: u64, sample: Sample) {
+    /// A request has ended: how fast it was. `is_settled` if it came after every change of a slot. Ends the trial of a challenger, or
+    /// the stay of one that came in lately, if that settles it.
+    pub fn observe(&mut self, request: RequestId, is_settled: bool, sample: Sample) {
         let is_challengers = self.is_challengers(request);
         let is_replaced = self.replaced.remove(&request.0);
-        if !is_challengers {
+        let is_settled = is_settled && !is_challengers;
+        if is_settled {
             self.recent.note(sample);
         }
         let Some(challenger) = &mut self.challenger else {
-            match self.watch.as_mut().map_or(Verdict::Open, |watch| watch.note(request.0, next, sample)) {
+            match self.watch.as_mut().filter(|_| is_settled).map_or(Verdict::Open, |watch| watch.note(sample)) {
                 Verdict::Open => {}
                 Verdict::Passed => self.watch = None,
-                Verdict::Slower(why) => self.remove(false, &format!("{why} than before it came")),
+                // No strike: that more requests came is not its fault.
+                Verdict::Slower(why) => self.remove(false, &format!("{why} than before it came"), false),
             }
             return;
         };
@@ -79,7 +81,7 @@ impl PolicySlot {
         let promotes = challenger.arm.guard.promote;
         match challenger.trial.note(is_challengers, sample) {
             Verdict::Open => {}
-            Verdict::Slower(why) => self.remove(true, &why),
+            Verdict::Slower(why) => self.remove(true, &why, true),
             Verdict::Passed if promotes => {
                 let Some(policy) = challenger.arm.who() else { return };
                 let (digest, name) = (policy.digest(), policy.descriptor().name.to_string());
@@ -104,8 +106,7 @@ impl PolicySlot {
 
     /// A policy refused a request: to its client that is as bad as a long wait, so that nobody looks fast by refusing what is slow.
     pub(super) fn observe_rejection(&mut self, request: RequestId) {
-        let next = self.next_request;
-        self.observe(request, next, Sample { ttft_micros: REJECTED_MICROS, tpot_micros: None });
+        self.observe(request, false, Sample { ttft_micros: REJECTED_MICROS, tpot_micros: None });
     }
 
     /// A challenger leaves because the policy that it was compared with has left.
@@ -135,11 +136,11 @@ impl PolicySlot {
     /// Takes out the policy that answered last, unless it is to be suffered.
     pub(super) fn misbehaved(&mut self, challenger: bool, why: &str) {
         if self.arm(challenger).guard.faults {
-            self.remove(challenger, why);
+            self.remove(challenger, why, true);
         }
     }
 
-    fn remove(&mut self, challenger: bool, why: &str) {
+    fn remove(&mut self, challenger: bool, why: &str, is_strike: bool) {
         let Some(policy) = self.arm(challenger).who() else { return };
         let (digest, name) = (policy.digest(), policy.descriptor().name.to_string());
         let retired = if challenger {
@@ -156,7 +157,7 @@ impl PolicySlot {
             self.previous = None;
             retired
         };
-        let strikes = self.quarantine.strike(digest, why);
+        let strikes = if is_strike { self.quarantine.strike(digest, why) } else { 0 };
         let (other, reason) = (self.incumbent.who().map(Policy::digest), why.to_owned());
         self.notices.push(Notice { slot: self.kind, digest, name, promoted: false, other, reason, strikes, retired });
     }

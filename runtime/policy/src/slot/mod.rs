@@ -95,6 +95,8 @@ pub struct PolicySlot {
     /// Epoch and number of the chains that views have been of.
     topology: (u64, usize),
     tap: Tap,
+    /// A new part of the log should begin.
+    page_is_full: bool,
     words: Vec<u64>,
     notices: Vec<Notice>,
 }
@@ -127,6 +129,7 @@ impl PolicySlot {
             challenger_asked: false,
             topology: (0, 0),
             tap,
+            page_is_full: false,
             words: Vec::new(),
             notices: Vec::new(),
         }
@@ -136,7 +139,7 @@ impl PolicySlot {
     /// budget, and is kept for [`Self::rollback`]. A challenger leaves.
     pub fn swap_in(&mut self, candidate: Candidate, guard: Guard) -> Retired {
         let saved = self.incumbent.save();
-        let watch = guard.watch.map(|margin| std::mem::take(&mut self.recent).watch(margin));
+        let watch = guard.watch.and_then(|margin| std::mem::take(&mut self.recent).watch(margin));
         let retired = self.replace(Arm::candidate(0, self.generation + 1, candidate, saved, guard));
         self.watch = watch;
         retired
@@ -202,7 +205,7 @@ impl PolicySlot {
     /// Exchanges the one in charge; a challenger leaves.
     fn replace(&mut self, next: Arm) -> Retired {
         let last = std::mem::replace(&mut self.incumbent, next);
-        (self.recent, self.watch) = (Recent::default(), None);
+        self.forget_times();
         let (policy, mut retired) = last.retire();
         retired.policy = self.previous.replace(policy).flatten();
         if let Some(challenger) = self.challenger.take() {
@@ -210,6 +213,11 @@ impl PolicySlot {
         }
         self.generation += 1;
         retired
+    }
+
+    /// What follows has nothing to be compared with.
+    fn forget_times(&mut self) {
+        (self.recent, self.watch) = (Recent::default(), None);
     }
 
     /// Begins a new part of the log, from which it can be replayed: everyone is started afresh before the next question.

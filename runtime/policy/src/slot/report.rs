@@ -3,6 +3,7 @@
 use pointsman_engine::decision::{Fault, FaultClass};
 
 use super::PolicySlot;
+use super::watch::Watch;
 use crate::artifact::Digest;
 use crate::figures::Figure;
 use crate::host::{Descriptor, Policy};
@@ -45,6 +46,8 @@ pub struct SlotReport {
     pub active: Option<PolicyCard>,
     /// Who is on trial beside it.
     pub challenger: Option<Challenge>,
+    /// How it compares with the one before it, while that is watched: requests, and ratios of TTFT and TPOT.
+    pub watch: Option<(u32, f64, f64)>,
     /// Whether there is something to roll back to.
     pub can_roll_back: bool,
     /// Who a rollback would bring back; none means the builtin, if [`Self::can_roll_back`].
@@ -66,6 +69,8 @@ impl SlotReport {
             || self.faults != slot.incumbent.faults
             || slot.challenger.is_some()
             || self.challenger.is_some()
+            || slot.watch.is_some()
+            || self.watch.is_some()
             || self.last_fault != slot.last_fault
             || keeps_figures
     }
@@ -93,6 +98,7 @@ impl PolicySlot {
             generation: self.generation,
             active: active.map(card),
             challenger,
+            watch: self.watch.as_ref().map(Watch::so_far),
             can_roll_back: self.challenger.is_some() || self.previous.is_some(),
             previous: self.previous.iter().flatten().next().map(card),
             faults: self.incumbent.faults,

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::limits::WATCH_REQUESTS_MAX;
+use crate::limits::{WATCH_REQUESTS_MAX, WATCH_REQUESTS_MIN};
 use crate::slo::{Sample, Slo, Trial, Verdict};
 
 /// The newest times of one policy.
@@ -17,8 +17,6 @@ pub(super) struct Recent(VecDeque<Sample>);
 pub(super) struct Watch {
     before: VecDeque<Sample>,
     trial: Trial,
-    /// Requests with a lower number had been decided when the new policy came; none until it is known.
-    since: Option<u64>,
 }
 
 impl Recent {
@@ -29,19 +27,21 @@ impl Recent {
         self.0.push_back(sample);
     }
 
-    /// Begins to compare what follows with what is kept.
-    pub fn watch(self, margin: f64) -> Watch {
+    /// Begins to compare what follows with what is kept. None if that is too little for any verdict.
+    pub fn watch(self, margin: f64) -> Option<Watch> {
         let slo = Slo { margin, requests: u32::MAX };
-        Watch { before: self.0, trial: Trial::new(slo), since: None }
+        (self.0.len() >= WATCH_REQUESTS_MIN).then(|| Watch { before: self.0, trial: Trial::new(slo) })
     }
 }
 
 impl Watch {
-    /// Takes in one request; `next` is the number that the next new request will have.
-    pub fn note(&mut self, request: u64, next: u64, sample: Sample) -> Verdict {
-        if request < *self.since.get_or_insert(next) {
-            return Verdict::Open;
-        }
+    /// Requests seen, and how much slower they are so far: ratios of TTFT and TPOT.
+    pub fn so_far(&self) -> (u32, f64, f64) {
+        self.trial.so_far()
+    }
+
+    /// Takes in one request.
+    pub fn note(&mut self, sample: Sample) -> Verdict {
         let Some(before) = self.before.pop_front() else { return Verdict::Passed };
         let verdicts = [self.trial.note(false, before), self.trial.note(true, sample)];
         let slower = verdicts.into_iter().find(|verdict| matches!(verdict, Verdict::Slower(_)));

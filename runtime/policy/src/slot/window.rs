@@ -17,10 +17,17 @@ use crate::slo::Sample;
 
 impl WindowPolicy for PolicySlot {
     fn wants_snapshot(&self) -> bool {
-        self.incumbent.wants_snapshot()
+        self.page_is_full || self.incumbent.wants_snapshot()
+    }
+
+    fn can_answer(&self) -> bool {
+        !self.incumbent.wants_snapshot()
     }
 
     fn init(&mut self, snapshot: &Snapshot) -> Result<(), Fault> {
+        if std::mem::take(&mut self.page_is_full) {
+            self.start_afresh();
+        }
         self.ask(false, false, |arm, tap| arm.init(snapshot, tap))
     }
 
@@ -33,7 +40,8 @@ impl WindowPolicy for PolicySlot {
             return Err(Fault::new(FaultClass::Init, format!("the slot `{}` is not asked with a window", self.kind)));
         };
         let outcome = self.ask(false, true, |arm, tap| arm.window(kind, ask, window, answer, tap));
-        self.turn_the_page();
+        // Turned before the next question for which it can be started at once.
+        self.page_is_full |= self.tap.wants_start();
         outcome
     }
 
@@ -45,13 +53,14 @@ impl WindowPolicy for PolicySlot {
         self.tap.write(|log| log.replaced(0, fingerprint(answer)));
     }
 
-    /// A strike: to hold a sequence back is an answer that can be followed, but not for ever.
+    /// To hold a sequence back is an answer that can be followed, but not for ever.
     fn stalled(&mut self, request: RequestId) {
         let what = format!("request {} was held back in every micro-batch until the engine ran it", request.0);
         let fault = Fault::new(FaultClass::Stall, what);
         if self.incumbent.who().is_some() {
-            let after = self.incumbent.book(&fault, false);
-            self.after(&fault, after);
+            let _ = self.incumbent.book(&fault, false);
+            self.last_fault = Some(fault.clone());
+            self.misbehaved(false, &fault.to_string());
         }
     }
 }
@@ -64,6 +73,10 @@ pub struct Slots {
     pub batch: PolicySlot,
     /// What leaves the prefix cache.
     pub cache: PolicySlot,
+    /// Generations of all slots when the last request ended.
+    seen: [u64; 3],
+    /// Requests with a lower number were there before the last change of any slot.
+    since: u64,
 }
 
 impl Default for Slots {
@@ -77,7 +90,18 @@ impl Slots {
     /// Slots in which the builtin decides, each recorded through a tap of its own.
     pub fn new(mut tap: impl FnMut(SlotKind) -> Tap, quarantine: &Arc<Quarantine>) -> Self {
         let mut slot = |kind| PolicySlot::new(kind, tap(kind), Arc::clone(quarantine));
-        Self { route: slot(SlotKind::Route), batch: slot(SlotKind::Batch), cache: slot(SlotKind::Cache) }
+        let (route, batch, cache) = (slot(SlotKind::Route), slot(SlotKind::Batch), slot(SlotKind::Cache));
+        Self { route, batch, cache, seen: [0; 3], since: 0 }
+    }
+
+    /// This slot, and the builtin in the others.
+    #[must_use]
+    pub fn only(slot: PolicySlot) -> Self {
+        let mut slots = Self::default();
+        if let Some(place) = slots.get(slot.kind()) {
+            *place = slot;
+        }
+        slots
     }
 
     /// One of them; none for a slot that no engine asks.
@@ -90,10 +114,18 @@ impl Slots {
         }
     }
 
-    /// A request has ended: how fast it was.
+    /// A request has ended: how fast it was. Before and after are compared for the slot that was changed last, and only by
+    /// requests that came after every change: what another slot does to them is not this one's doing.
     pub fn observe(&mut self, request: RequestId, sample: Sample) {
-        let next = self.route.next_request;
-        self.iter_mut().for_each(|slot| slot.observe(request, next, sample));
+        let now = [&self.route, &self.batch, &self.cache].map(PolicySlot::generation);
+        if now != self.seen {
+            let before = std::mem::replace(&mut self.seen, now);
+            let slots = self.iter_mut().zip(before.into_iter().zip(now));
+            slots.filter(|(_, (before, now))| before == now).for_each(|(slot, _)| slot.forget_times());
+            self.since = self.route.next_request;
+        }
+        let is_settled = request.0 >= self.since;
+        self.iter_mut().for_each(|slot| slot.observe(request, is_settled, sample));
     }
 
     /// All of them.

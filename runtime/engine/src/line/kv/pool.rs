@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::builtin;
 use crate::ids::{BlockId, TokenId};
 use crate::limits;
 use crate::line::kv::prefix::PrefixIndex;
@@ -180,12 +181,18 @@ impl BlockPool {
 
     /// Evicts idle blocks until `blocks` are free. The caller has seen that there are as many.
     fn evict_for(&mut self, blocks: usize, evict: Evict<'_>) {
-        let mut victims = Vec::new();
+        let (mut victims, mut questions) = (Vec::new(), 0);
         while self.free.len() < blocks && self.index.idle() > 0 {
             let ends: Vec<BlockId> = self.index.ends().take(limits::EVICT_WINDOW_MAX).collect();
             let window: Vec<_> = ends.iter().filter_map(|&end| self.index.facts(end)).collect();
             victims.clear();
-            evict(&window, (blocks - self.free.len()) as u32, self.free.len() as u32, &mut victims);
+            let (need, free) = ((blocks - self.free.len()) as u32, self.free.len() as u32);
+            if questions < limits::EVICT_QUESTIONS_MAX {
+                questions += 1;
+                evict(&window, need, free, &mut victims);
+            } else {
+                victims.extend(builtin::victims(window.len(), need));
+            }
             for victim in &victims {
                 // What an eviction lays bare may have to go before the next victim, so the question is put again.
                 if self.evict_chain(ends[*victim as usize], blocks) || self.free.len() >= blocks {
