@@ -53,8 +53,8 @@ pub const COMPILED_MAX: usize = 32;
 pub const COLD_FUEL: u64 = 20_000_000;
 /// Fuel of `apply`, `pick`, `pull`, `step`, `victims` and `format`: 8 to 22 µs, plus [`FUEL_PER_WORD`]. A scan of 512 chains takes 10,000 units.
 pub const HOT_FUEL: u64 = 200_000;
-/// Fuel of `propose`: half a second of ordinary code, 5 s of an empty loop; off the engine's thread.
-pub const PLACE_FUEL: u64 = 5_000_000_000;
+/// Fuel of `propose`: about 2 s of ordinary code, off the engine's thread.
+pub const PLACE_FUEL: u64 = 20_000_000_000;
 /// Added to [`HOT_FUEL`] for each word that a call hands over.
 pub const FUEL_PER_WORD: u64 = 500;
 
@@ -64,8 +64,8 @@ pub const TICK: Duration = Duration::from_millis(10);
 /// a second through no fault of the policy; fuel has ended a runaway long before.
 pub const DEADLINE_TICKS: u64 = 200;
 
-/// Ticks for `propose`: far more than its fuel takes on an idle processor.
-pub const PLACE_DEADLINE_TICKS: u64 = 2_000;
+/// Ticks for `propose`: three times what its fuel buys of ordinary code. An empty loop, which costs more time a unit, ends by this.
+pub const PLACE_DEADLINE_TICKS: u64 = 600;
 
 /// Fuel that `host.log` costs, plus [`LOG_FUEL_PER_BYTE`]: what the host's own work takes, outside the quota, too.
 pub const LOG_FUEL: u64 = 10_000;

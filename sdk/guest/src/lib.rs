@@ -33,7 +33,7 @@
 //!
 //! The slots, each with its trait: `route`, where a request goes ([`RoutePolicy`]); `batch`, what runs in the next micro-batch
 //! ([`BatchPolicy`]); `cache`, which cached prefixes are given up ([`CachePolicy`]); `place`, which server holds which blocks
-//! ([`PlacePolicy`]).
+//! ([`PlacePolicy`]). What placement policies compute with is in [`chains`].
 //!
 //! Life of a policy: [`Policy::init`] once per instance, then for every decision the events since the last one and the question
 //! itself. Calls never overlap. A panic is logged and ends the instance; the host then decides with its builtin and builds
@@ -50,6 +50,7 @@ mod place;
 mod policy;
 mod route;
 
+pub mod chains;
 pub mod testing;
 
 #[doc(hidden)]

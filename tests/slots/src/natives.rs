@@ -33,6 +33,10 @@ mod jiq;
 mod jsq;
 #[path = "../../../plugins/place-even/src/lib.rs"]
 mod place_even;
+#[path = "../../../plugins/place-gbp-cr/src/lib.rs"]
+mod place_gbp_cr;
+#[path = "../../../plugins/place-jffc-only/src/lib.rs"]
+mod place_jffc_only;
 #[path = "../../../plugins/route-power-of-two/src/lib.rs"]
 mod power_of_two;
 #[path = "../../../plugins/route-round-robin/src/lib.rs"]
@@ -176,7 +180,11 @@ pub type Place = Box<dyn FnMut(&Scene) -> Proposal>;
 pub type StartPlace = fn() -> Place;
 
 /// Name and start of each shipped placement policy.
-pub const PLACES: &[(&str, StartPlace)] = &[("place-even", place::<place_even::Even>)];
+pub const PLACES: &[(&str, StartPlace)] = &[
+    ("place-even", place::<place_even::Even>),
+    ("place-gbp-cr", place::<place_gbp_cr::GbpCr>),
+    ("place-jffc-only", place::<place_jffc_only::JffcOnly>),
+];
 
 fn place<P: PlacePolicy + 'static>() -> Place {
     let mut driver = driver::<P>();
