@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::decision::{Fault, RouteDecision};
 use crate::ids::{BlockId, ChainId, Micros, RequestId, TokenId};
 use crate::snapshot::{RouteEvent, Snapshot};
-use crate::window::WindowPolicy;
+use crate::window::{WindowPolicy, pair};
 
 /// The question of `route.pick`: where does this request go?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,6 @@ impl Waiting {
     /// The four words of the contract.
     #[must_use]
     pub fn words(&self) -> [u64; 4] {
-        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         [self.id.0, pair(self.tenant, self.class), pair(self.prompt, self.reserve), self.waited.0]
     }
 
@@ -98,7 +97,7 @@ impl Overlap {
     /// The word of the contract.
     #[must_use]
     pub fn word(self) -> u64 {
-        u64::from(self.chain.0) << 32 | u64::from(self.tokens)
+        pair(self.chain.0, self.tokens)
     }
 
     /// The inverse of [`Self::word`].

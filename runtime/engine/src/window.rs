@@ -75,6 +75,15 @@ pub trait WindowPolicy {
 }
 
 impl Kind {
+    /// The function of the contract that puts this question.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Victims => "victims",
+        }
+    }
+
     /// Words of one entry of the window.
     #[must_use]
     pub fn words(self) -> usize {
@@ -119,7 +128,7 @@ fn check_step(ask: &Ask, entries: usize, answer: &[u64]) -> Result<(), Fault> {
     let mut held = 0;
     for &word in answer {
         let order = Order::decode(word).ok_or_else(|| invalid(format!("step: {word:#018x} is no order")))?;
-        seen.note("step", order.index(), entries)?;
+        seen.note(Kind::Step, order.index(), entries)?;
         held += usize::from(matches!(order, Order::Hold(_)));
     }
     if held == entries && ask.have == 0 {
@@ -133,7 +142,7 @@ fn check_victims(entries: usize, answer: &[u64]) -> Result<(), Fault> {
     if answer.is_empty() {
         return Err(invalid(format!("victims: none of {entries} is given up, although room is needed")));
     }
-    answer.iter().try_for_each(|&index| seen.note("victims", u32::try_from(index).unwrap_or(u32::MAX), entries))
+    answer.iter().try_for_each(|&index| seen.note(Kind::Victims, u32::try_from(index).unwrap_or(u32::MAX), entries))
 }
 
 /// The indices that an answer has named.
@@ -143,7 +152,8 @@ struct Seen([u64; CHAIN_JOBS_MAX.div_ceil(64)]);
 const _: () = assert!(EVICT_WINDOW_MAX <= CHAIN_JOBS_MAX);
 
 impl Seen {
-    fn note(&mut self, call: &str, index: u32, entries: usize) -> Result<(), Fault> {
+    fn note(&mut self, kind: Kind, index: u32, entries: usize) -> Result<(), Fault> {
+        let call = kind.name();
         let place = self.0.get_mut(index as usize / 64).filter(|_| (index as usize) < entries);
         let place = place.ok_or_else(|| invalid(format!("{call}: index {index} of a window of {entries}")))?;
         let bit = 1 << (index % 64);
@@ -159,7 +169,9 @@ fn invalid(detail: String) -> Fault {
     Fault::new(FaultClass::Invalid, detail)
 }
 
-fn pair(high: u32, low: u32) -> u64 {
+/// Two halves of a word of the contract.
+#[must_use]
+pub fn pair(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 

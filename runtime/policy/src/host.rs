@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pointsman_engine::snapshot::Snapshot;
+
 use crate::artifact::{Artifact, Digest};
 use crate::cache::CodeCache;
 use crate::compile::{Compiled, Machine};
@@ -17,7 +19,7 @@ use crate::record::frame::Frame;
 use crate::refuse::{RefuseReason, Stage, contain};
 use crate::replay::rival::{Rival, RivalReport};
 use crate::trial;
-use crate::versions::v0_1::{Inputs, RawDescriptor};
+use crate::versions::v0_1::{Inputs, RawDescriptor, Saved};
 
 /// What a policy says of itself, checked: short printable text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +73,17 @@ impl Policy {
     pub(crate) fn instantiate(&self) -> Result<Instance, pointsman_engine::decision::Fault> {
         let (quota, figures) = (Arc::clone(&self.quota), Arc::clone(&self.figures));
         Instance::new(&self.code, self.slot, Arc::clone(&self.descriptor.name), quota, figures)
+    }
+
+    /// A fresh instance that has been started on a view, with what another saved.
+    pub(crate) fn start(
+        &self,
+        view: &Snapshot,
+        previous: Option<Saved>,
+    ) -> Result<Instance, pointsman_engine::decision::Fault> {
+        let mut instance = self.instantiate()?;
+        instance.init(&self.config, view, previous)?;
+        Ok(instance)
     }
 
     /// The same policy with figures and a log of its own, for what must not be mistaken for its live work.

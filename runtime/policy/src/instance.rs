@@ -167,7 +167,7 @@ impl Instance {
         words: &[u64],
         answer: &mut Vec<u64>,
     ) -> std::result::Result<(), Fault> {
-        let (calls, what) = (&self.exports.calls, call_name(kind));
+        let (calls, what) = (&self.exports.calls, kind.name());
         guard(&mut self.store, hot(words), what, |store| calls.window(store, ask, words, answer))?;
         let (got, most) = (answer.len(), kind.entries_max());
         if got <= most {
@@ -176,10 +176,16 @@ impl Instance {
         Err(Fault::new(FaultClass::Oversize, format!("{what}: {got} words, and at most {most} make sense")))
     }
 
-    /// `who` is tenant, class, prompt and reserved tokens; `offered` one word for each format. Answers the index, not yet checked.
+    /// `who` is tenant, class, prompt and reserved tokens; `offered` one word for each format. Answers the index of one of them.
     pub(crate) fn format(&mut self, who: [u32; 4], pressure: u32, offered: &[u64]) -> std::result::Result<u32, Fault> {
         let calls = &self.exports.calls;
-        guard(&mut self.store, hot(offered), "format", |store| calls.format(store, who, pressure, offered))
+        let index =
+            guard(&mut self.store, hot(offered), "format", |store| calls.format(store, who, pressure, offered))?;
+        if (index as usize) < offered.len() {
+            return Ok(index);
+        }
+        let detail = format!("format: index {index} of {} that are offered", offered.len());
+        Err(Fault::new(FaultClass::Invalid, detail))
     }
 
     /// A plan, not yet checked.
@@ -204,14 +210,6 @@ impl Instance {
     /// Fuel that the last call used.
     pub(crate) fn fuel_used(&self) -> u64 {
         self.store.data().fuel_used
-    }
-}
-
-/// The function of the contract that puts this question.
-pub(crate) fn call_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Step => "step",
-        Kind::Victims => "victims",
     }
 }
 

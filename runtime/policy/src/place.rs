@@ -39,9 +39,7 @@ impl Planner {
     }
 
     pub(crate) fn start(policy: &Policy, previous: Option<Saved>) -> Result<Self, Fault> {
-        let mut instance = policy.instantiate()?;
-        instance.init(policy.config(), &no_chains(), previous)?;
-        Ok(Self { instance })
+        Ok(Self { instance: policy.start(&no_chains(), previous)? })
     }
 
     /// Asks for a plan, and checks it.

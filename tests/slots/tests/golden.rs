@@ -62,7 +62,7 @@ fn window(kind: Kind, policy: &mut dyn NativeWindow) -> String {
             Kind::Victims => answer.iter().map(u64::to_string).collect(),
         };
         let told = if told.is_empty() { "nobody".to_owned() } else { told.join(" ") };
-        writeln!(text, "{} {} of {entries}: {told}", windows::call(kind), ask.want).unwrap();
+        writeln!(text, "{} {} of {entries}: {told}", kind.name(), ask.want).unwrap();
     }
     text
 }

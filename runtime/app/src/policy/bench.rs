@@ -79,7 +79,7 @@ impl Subject<'_> {
         for entries in [2, 16, 64, 256].into_iter().filter(|entries| *entries <= kind.entries_max()) {
             let (ask, window) = windows::sized(&mut World::new(7, 1), kind, entries as u32);
             table.budget = HOT_FUEL + FUEL_PER_WORD * window.len() as u64;
-            let name = |who: &str| format!("{}, {entries} in the window, {who}", windows::call(kind));
+            let name = |who: &str| format!("{}, {entries} in the window, {who}", kind.name());
             let mut measure = |who: &str, slot: &mut PolicySlot| {
                 let mut answer = Vec::new();
                 table.measure(&name(who), 100, BATCHES, || {

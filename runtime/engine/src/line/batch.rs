@@ -36,8 +36,9 @@ struct Turn {
     most: u32,
     /// Its place in the usual order.
     usual: usize,
-    /// Whether it goes first because it has been passed over for too long, and was to be held back again.
+    /// Whether it goes first because it has been passed over for too long.
     due: bool,
+    /// Whether it was to be held back all the same.
     held: bool,
 }
 

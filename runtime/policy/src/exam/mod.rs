@@ -56,9 +56,7 @@ impl Property {
         Self::SurvivesRestarts,
         Self::ServesEverybody,
     ];
-}
 
-impl Property {
     /// Those that a policy in this slot can have or lack.
     pub fn of(slot: SlotKind) -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(move |property| match property {
@@ -225,11 +223,7 @@ impl<'a> History<'a> {
     }
 
     fn instance(&self, world: &World, previous: Option<Saved>) -> Verdict<Instance> {
-        let started = self.policy.instantiate().and_then(|mut instance| {
-            instance.init(self.policy.config(), &world.view, previous)?;
-            Ok(instance)
-        });
-        started.map_err(|fault| faulted("init", &fault))
+        self.policy.start(&world.view, previous).map_err(|fault| faulted("init", &fault))
     }
 
     fn pick(&self, live: &mut Instance, world: &mut World) -> Verdict<(u64, u64)> {
@@ -265,8 +259,12 @@ fn pull(live: &mut Instance, world: &mut World) -> Verdict<(u64, u64)> {
     if fits { Ok((index.into(), live.fuel_used())) } else { Err((Property::AnswersFit, what())) }
 }
 
+/// Which property a fault of this call breaks.
 fn faulted(call: &str, fault: &Fault) -> (Property, String) {
-    (Property::NeverFaults, format!("{call}: {fault}"))
+    match fault.class {
+        FaultClass::Invalid => (Property::AnswersFit, fault.detail.clone()),
+        _ => (Property::NeverFaults, format!("{call}: {fault}")),
+    }
 }
 
 /// Serves traffic under the policy.

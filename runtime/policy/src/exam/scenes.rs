@@ -1,6 +1,5 @@
 //! Random fleets for placement policies.
 
-use pointsman_engine::decision::{Fault, FaultClass};
 use pointsman_engine::placement::synth::{self, Scene};
 
 use super::{Property, Report, Verdict, faulted};
@@ -37,15 +36,8 @@ pub(super) fn check(policy: &Policy, seed: u64, report: &mut Report) -> Verdict<
 /// A fresh instance's proposal and the fuel that it took.
 fn ask(policy: &Policy, previous: Option<Saved>, scene: &Scene) -> Verdict<(Proposal, u64)> {
     let mut planner = Planner::start(policy, previous).map_err(|fault| faulted("init", &fault))?;
-    let proposal = planner.propose(scene).map_err(|fault| broken(&fault))?;
+    let proposal = planner.propose(scene).map_err(|fault| faulted("propose", &fault))?;
     let fuel = planner.fuel_used();
     planner.save().map_err(|fault| faulted("save", &fault))?;
     Ok((proposal, fuel))
-}
-
-fn broken(fault: &Fault) -> (Property, String) {
-    match fault.class {
-        FaultClass::Invalid => (Property::AnswersFit, fault.detail.clone()),
-        _ => faulted("propose", fault),
-    }
 }

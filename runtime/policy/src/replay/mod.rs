@@ -18,7 +18,7 @@ use pointsman_engine::snapshot::RouteEvent;
 
 use crate::artifact::{Artifact, Digest};
 use crate::host::{Policy, PolicyHost};
-use crate::instance::{Instance, call_name};
+use crate::instance::Instance;
 use crate::kind::SlotKind;
 use crate::record::frame::{Asked, Body, Frame, Outcome, Start, fingerprint};
 use crate::refuse::RefuseReason;
@@ -125,7 +125,7 @@ impl<'a> Replay<'a> {
                 self.decision(number, arm, "pull", *recorded, |subject| subject.pull(ask, waiting));
             }
             Body::Ask(asked) => {
-                self.decision(number, arm, call_name(asked.kind), asked.outcome, |subject| subject.window(asked));
+                self.decision(number, arm, asked.kind.name(), asked.outcome, |subject| subject.window(asked));
             }
             Body::Refused(_) | Body::Replaced(_) => {}
             Body::Lost(frames) => {

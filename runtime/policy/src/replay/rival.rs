@@ -159,11 +159,7 @@ impl Rival {
         self.mirror = Some(start.snapshot.clone());
         let saved = self.live.as_mut().and_then(|live| live.save().ok().flatten());
         self.live = None;
-        let made = self.policy.instantiate().and_then(|mut instance| {
-            instance.init(self.policy.config(), &start.snapshot, saved)?;
-            Ok(instance)
-        });
-        match made {
+        match self.policy.start(&start.snapshot, saved) {
             Ok(instance) => self.live = Some(instance),
             Err(fault) => self.fault(fault),
         }

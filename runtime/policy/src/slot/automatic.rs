@@ -6,7 +6,6 @@
 
 use pointsman_engine::ids::RequestId;
 
-use super::arm::Arm;
 use super::{Challenger, PolicySlot, Retired};
 use crate::artifact::Digest;
 use crate::host::Policy;
@@ -147,12 +146,8 @@ impl PolicySlot {
             self.generation += 1;
             self.challenger.take().map_or_else(Retired::default, |challenger| challenger.arm.retire().1)
         } else {
-            let generation = self.generation + 1;
-            let arm = match self.previous.take().flatten() {
-                Some(policy) => Arm::policy(0, generation, policy, None, None),
-                None => Arm::builtin(self.kind, generation),
-            };
-            let retired = self.replace(arm);
+            let before = self.previous.take().flatten();
+            let retired = self.replace(self.arm_of(before));
             // A rollback must not bring back what has just been thrown out.
             self.previous = None;
             retired

@@ -186,12 +186,16 @@ impl PolicySlot {
             return Ok(challenger.arm.retire().1);
         }
         let before = self.previous.take().ok_or(NotNow::NothingBefore)?;
-        let generation = self.generation + 1;
-        let arm = match before {
-            Some(policy) => Arm::policy(0, generation, policy, None, None),
-            None => Arm::builtin(self.kind, generation),
-        };
+        let arm = self.arm_of(before);
         Ok(self.replace(arm))
+    }
+
+    /// The next one in charge: a policy that was here before, or the builtin.
+    fn arm_of(&self, policy: Option<Policy>) -> Arm {
+        match policy {
+            Some(policy) => Arm::policy(0, self.generation + 1, policy, None, None),
+            None => Arm::builtin(self.kind, self.generation + 1),
+        }
     }
 
     /// Lets the builtin decide. Runs no guest code at all. Without a policy nothing changes.
@@ -199,7 +203,7 @@ impl PolicySlot {
         if self.incumbent.who().is_none() && self.challenger.is_none() {
             return Retired::default();
         }
-        self.replace(Arm::builtin(self.kind, self.generation + 1))
+        self.replace(self.arm_of(None))
     }
 
     /// Exchanges the one in charge; a challenger leaves.
@@ -321,6 +325,18 @@ impl PolicySlot {
         self.after(why, after);
     }
 
+    /// A policy let somebody starve: that is enough.
+    fn starved(&mut self, challenger: bool, what: String) {
+        let fault = Fault::new(FaultClass::Stall, what);
+        self.challenger_asked = challenger;
+        let arm = self.asked();
+        if arm.who().is_some() {
+            let _ = arm.book(&fault, false);
+            self.last_fault = Some(fault.clone());
+            self.misbehaved(challenger, &fault.to_string());
+        }
+    }
+
     fn after(&mut self, fault: &Fault, after: After) {
         self.last_fault = Some(fault.clone());
         if after == After::TooMany {
@@ -420,16 +436,8 @@ impl RoutePolicy for PolicySlot {
     }
 
     fn stalled(&mut self, request: RequestId) {
-        let fault =
-            Fault::new(FaultClass::Stall, format!("request {} fitted and was left waiting for too long", request.0));
         // Both were asked which request takes the room; the one that declined last is to blame.
         let challenger = self.pulled_by_challenger && self.challenger.is_some();
-        self.challenger_asked = challenger;
-        let arm = self.asked();
-        if arm.who().is_some() {
-            let _ = arm.book(&fault, false);
-            self.last_fault = Some(fault.clone());
-            self.misbehaved(challenger, &fault.to_string());
-        }
+        self.starved(challenger, format!("request {} fitted and was left waiting for too long", request.0));
     }
 }

@@ -56,12 +56,7 @@ impl WindowPolicy for PolicySlot {
     /// To hold a sequence back is an answer that can be followed, but not for ever.
     fn stalled(&mut self, request: RequestId) {
         let what = format!("request {} was held back in every micro-batch until the engine ran it", request.0);
-        let fault = Fault::new(FaultClass::Stall, what);
-        if self.incumbent.who().is_some() {
-            let _ = self.incumbent.book(&fault, false);
-            self.last_fault = Some(fault.clone());
-            self.misbehaved(false, &fault.to_string());
-        }
+        self.starved(false, what);
     }
 }
 

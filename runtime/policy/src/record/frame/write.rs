@@ -3,7 +3,7 @@
 use pointsman_engine::decision::FaultClass;
 use pointsman_engine::port::{Pick, Pull};
 use pointsman_engine::snapshot::{ChainView, Snapshot};
-use pointsman_engine::window::{Ask, Kind};
+use pointsman_engine::window::{Ask, Kind, pair};
 
 use super::{APPLY, ASK, LOST, Outcome, PICK, PULL, REFUSED, REPLACED, START};
 use crate::artifact::Digest;
@@ -43,7 +43,6 @@ impl Writer<'_> {
             let Snapshot { epoch, seq, queued, chains } = snapshot;
             words.extend([*epoch, *seq, u64::from(*queued), chains.len() as u64]);
             words.extend(chains.iter().flat_map(|chain| {
-                let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
                 let ChainView { id, capacity, busy, free_tokens, open, service } = *chain;
                 [pair(id.0, capacity), pair(busy, free_tokens), u64::from(open), service.0]
             }));
@@ -68,7 +67,6 @@ impl Writer<'_> {
     pub(crate) fn pick(&mut self, arm: u8, ask: &Pick, overlap: Option<&[u64]>, outcome: Outcome) {
         self.frame(PICK, arm, |words| {
             let Pick { id, seq, now, rnd, tenant, class, prompt, reserve, deadline, session, hints } = *ask;
-            let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
             words.extend([id.0, seq, now.0, rnd, pair(tenant, class), pair(prompt, reserve), deadline.0, session]);
             words.push(pair(hints, overlap.is_some().into()));
             push_outcome(words, outcome);
@@ -88,7 +86,6 @@ impl Writer<'_> {
     pub(crate) fn ask(&mut self, arm: u8, kind: Kind, ask: &Ask, window: &[u64], outcome: Outcome, answer: &[u64]) {
         self.frame(ASK, arm, |words| {
             let Ask { seq, now, rnd, chain, want, have } = *ask;
-            let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
             words.extend([pair(kind as u32, chain.0), seq, now.0, rnd, pair(want, have)]);
             push_outcome(words, outcome);
             words.push(window.len() as u64);
